@@ -34,7 +34,7 @@ _LAKEHAND = """
 sys.path.insert(0, {tests!r})
 import lakehand.formats.delta.worker
 from lakehand.rewrite import run as rewrite_run
-from lakehand.engine.cores import usable_cores
+from lakehand.engine.runner_contract import usable_cores
 from lakehand.settings import Settings
 from support.compactions import InlineRunner, open_table
 InlineRunner.cores = usable_cores()

@@ -43,13 +43,13 @@ class Metric:
 #: For each number its limit and its goal. A limit is lowered when the code improves; raising one
 #: needs a reason in the commit message.
 LIMITS = {
-    "modules": (409, "340 to 370"),
-    "lines": (81_000, "about 62,000, new capabilities aside"),
-    "modules imported by exactly one other": (85, "under 80"),
-    "import lines and __all__, percent of lines": (8.9, "under 8"),
-    "core methods of the format protocols": (27, "about 20"),
+    "modules": (370, "340 to 370"),
+    "lines": (75_500, "about 62,000, new capabilities aside"),
+    "modules imported by exactly one other": (79, "under 80"),
+    "import lines and __all__, percent of lines": (7.9, "under 8"),
+    "core methods of the format protocols": (25, "about 20"),
     "optional methods of the format protocols": (51, "none"),
-    "file names used twice or more": (29, "under 20"),
+    "file names used twice or more": (14, "under 20"),
     'look-ups settings["..."]': (0, "0"),
 }
 

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     )
     from lakehand.hot import HotTable
     from lakehand.model.snapshot import Snapshot
-    from lakehand.observe.progress import Progress
+    from lakehand.observe import Progress
     from lakehand.planning.plan import Plan
     from lakehand.service.client import ServiceClient
     from lakehand.service.many_tables import maintain_tables
@@ -93,7 +93,7 @@ _HOMES = {
     "HotTable": "hot",
     "Inspection": "assess.inspection",
     "Plan": "planning.plan",
-    "Progress": "observe.progress",
+    "Progress": "observe",
     "SETTINGS": "settings",
     "ServiceClient": "service.client",
     "Settings": "settings",

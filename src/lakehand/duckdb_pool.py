@@ -22,7 +22,7 @@ Config = dict[str, str | bool | int | float | list[str]]
 _lock = Lock()
 #: By process, because a fork has none of the threads, and by the number of threads.
 _databases: dict[tuple[int, int | None], duckdb.DuckDBPyConnection] = {}
-#: Databases with limits that nobody uses at the moment, and what each was opened for.
+#: Databases with limits that are not in use, and what each was opened for.
 _idle: deque[tuple[str, duckdb.DuckDBPyConnection]] = deque(maxlen=2)
 
 
@@ -42,7 +42,7 @@ def connect(*, threads: int | None = None) -> duckdb.DuckDBPyConnection:
 def lease(
     config: Config, *, spill_directory: str | None = None
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Return a connection, in UTC, to a database that nobody else uses meanwhile.
+    """Return a connection, in UTC, to a database that is used by this block alone.
 
     What does not fit into its memory goes to `spill_directory`, by default that of the system.
     """
@@ -57,7 +57,7 @@ def lease(
         # A thread that stays without work makes malloc give all free memory back, which the next
         # who need it have cleared again.
         connection.execute("SET threads = 1")
-    # After an error nobody knows whether it still answers.
+    # After an error it is unknown whether it still answers.
     with _lock:
         _idle.append((purpose, database))
 
@@ -107,7 +107,7 @@ def unsliced(rows: pa.Table) -> pa.Table:
 
 
 def is_taken_sliced(schema: pa.Schema) -> bool:
-    """Say whether DuckDB takes any slice of rows with these columns as it is."""
+    """Return whether DuckDB takes any slice of rows with these columns unchanged."""
     return not any(map(_holds_nested_struct, schema.types))
 
 

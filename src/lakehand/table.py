@@ -5,16 +5,16 @@ Every call reads the latest version.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from lakehand.assess.inspection import Inspection, inspect_snapshot
 from lakehand.errors import ValidationError
-from lakehand.formats.base import for_call, require_support
+from lakehand.formats.base import FormatTable, for_call, require_support
 from lakehand.formats.optional import SupportsAppends
 from lakehand.formats.registry import detect_format, load_creating_format
-from lakehand.model.order import column_names
+from lakehand.model.order import Curve, column_names
 from lakehand.model.quantities import resolve_timestamp
-from lakehand.observe import emit
+from lakehand.observe import OnProgress, emit
 from lakehand.observe.clock import SystemClock
 from lakehand.settings import Settings
 from lakehand.storage import Store, open_store
@@ -24,20 +24,17 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime, timedelta
     from pathlib import Path
-    from typing import Unpack
 
     import pyarrow as pa
 
     from lakehand.assess.clustering_advice import Advice
     from lakehand.assess.health_check import HealthReport
-    from lakehand.formats.base import FormatTable
     from lakehand.model.maintenance import (
         LogCleanupReport,
         MaintenanceReport,
         PurgeReport,
         RestoreReport,
     )
-    from lakehand.model.order import Curve
     from lakehand.model.reports import (
         CheckpointReport,
         ClusterReport,
@@ -53,7 +50,6 @@ if TYPE_CHECKING:
     from lakehand.model.retention import VacuumReport
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.verification import RepairReport, Verification
-    from lakehand.observe import OnProgress
     from lakehand.planning.plan import Plan
     from lakehand.planning.restriction import FileFilter
     from lakehand.retention.pins import Pin
@@ -253,7 +249,7 @@ class Table:
         `spark` is the session to use. Default: the table's session, else the active session, else
         a new one. The other arguments are those of `to_arrow`.
         """
-        from lakehand.engine.base import require_pyspark
+        from lakehand.engine.runner_contract import require_pyspark
         from lakehand.engine.session import open_session
         from lakehand.formats.scan import plan_scan
 
@@ -479,7 +475,7 @@ class Table:
         recomputes the statistics of all files. `where` is an SQL predicate on partition columns or
         statistics that selects whole files. Other keyword arguments are settings for this call.
         """
-        from lakehand.rewrite.statistics import StatisticsRequest, recompute_statistics
+        from lakehand.rewrite.recompute_statistics import StatisticsRequest, recompute_statistics
 
         handle, chosen = for_call(self._handle, self._settings, settings)
         return recompute_statistics(
@@ -844,7 +840,7 @@ class Table:
         keyword arguments are settings for this call.
         """
         from lakehand.assess.table_repair import RepairRequest, repair
-        from lakehand.model.verification import Consent
+        from lakehand.model.remedies import Consent
 
         consent = Consent(
             accept_data_loss=accept_data_loss,

@@ -8,7 +8,7 @@ import pytest
 
 import lakehand
 from lakehand.formats.delta.table import DeltaTable
-from lakehand.maintenance.steps import maintain_after_write, vacuum_beside_writers
+from lakehand.maintenance.due_steps import maintain_after_write, vacuum_beside_writers
 from lakehand.observe.clock import ManualClock
 from lakehand.settings import Settings
 from lakehand.storage import open_store
@@ -79,7 +79,7 @@ def test_writers_vacuum_once_a_day_beginning_a_day_after_their_first_look(busy):
 def test_a_single_write_maintains_after_so_many_commits_and_so_much_time(busy, monkeypatch):
     looks = []
     monkeypatch.setattr(
-        "lakehand.maintenance.steps.rewrite_if_due", lambda *_, **__: looks.append(1)
+        "lakehand.maintenance.due_steps.rewrite_if_due", lambda *_, **__: looks.append(1)
     )
     table, clock = DeltaTable(open_store(busy.path)), ManualClock(START)
     settings = Settings({"engine": "local"}, environment={})
@@ -96,7 +96,7 @@ def test_maintenance_that_fails_fails_no_write(busy, monkeypatch, caplog):
     def fail(*_arguments, **_options):
         raise RuntimeError("no room")
 
-    monkeypatch.setattr("lakehand.maintenance.steps.rewrite_if_due", fail)
+    monkeypatch.setattr("lakehand.maintenance.due_steps.rewrite_if_due", fail)
     table, clock = DeltaTable(open_store(busy.path)), ManualClock(START)
     settings = Settings({"engine": "local"}, environment={})
     maintain_after_write(table, version=10, settings=settings, clock=clock)

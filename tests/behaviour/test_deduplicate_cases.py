@@ -22,8 +22,7 @@ from lakehand.errors import (
 )
 from lakehand.formats.delta.deletion_vectors import row_deletion
 from lakehand.rows import deduplicate as story
-from lakehand.rows import deletes, duplicates, row_changes
-from lakehand.rows import operation as row_operation
+from lakehand.rows import deletes, duplicates, row_changes, row_operation
 from lakehand.rows.key_equality import KeyEquality
 from lakehand.runs import operation
 from support.compactions import InlineRunner, compact_inline, open_table
@@ -141,7 +140,7 @@ def test_hashes_that_do_not_fit_into_memory_are_compared_in_turns(tmp_path, monk
 
 
 def test_another_deduplication_that_is_not_seen_leaves_nothing_to_do(tmp_path, monkeypatch):
-    monkeypatch.setattr("lakehand.rows.operation.living_runs", lambda *_, **__: [])
+    monkeypatch.setattr("lakehand.rows.row_operation.living_runs", lambda *_, **__: [])
     path, batches = tmp_path / "t", [[(1, 0, 0), (2, 0, 1)], [(1, 0, 2), (2, 0, 3), (3, 0, 4)]]
     for batch in batches:
         append(path, rows(*batch))

@@ -130,8 +130,7 @@ def test_bounds_in_bytes_that_writers_order_differently_skip_nothing():
 
 
 def _groups_read(worker, file, where) -> int:
-    from lakehand.formats.delta.read.file_plan import plan_file
-    from lakehand.formats.delta.read.reader import ReadRequest, SourceFile
+    from lakehand.formats.delta.read.file_plan import ReadRequest, SourceFile, plan_file
 
     request = ReadRequest(
         store=worker.store,

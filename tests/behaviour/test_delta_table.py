@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from lakehand.errors import CorruptLogError, NotATableError, RefusedError
-from lakehand.formats.delta.log.file_table import file_keys
 from lakehand.formats.delta.log.listing import read_commit
+from lakehand.formats.delta.log.snapshot import file_keys
 from lakehand.formats.delta.protocol.names import LAST_CHECKPOINT_KEY, classic_checkpoint_key
 from lakehand.formats.delta.table import DeltaFormat, DeltaTable
 from lakehand.model.work import Change, Replacement, StagedFile, Transaction

@@ -57,7 +57,7 @@ def test_processes_that_list_directories_run_no_code_of_the_table(tmp_path):
         (tmp_path / f"part={number}").mkdir()
     program = (
         "import sys; sys.path.remove('')\n"
-        "from lakehand.storage.local_trees import TreeProcesses\n"
+        "from lakehand.storage.local_backend import TreeProcesses\n"
         "with TreeProcesses('.') as processes:\n"
         "    processes.list([f'part={n}' for n in range(20)])\n"
     )

@@ -12,7 +12,7 @@ import pytest
 from lance.file import LanceFileReader
 
 from lakehand.errors import ProofError
-from lakehand.formats.lance import worker
+from lakehand.formats.lance import rewriting
 from lakehand.formats.lance.table import LanceTable
 from lakehand.model.work import Group
 from lakehand.storage import open_store
@@ -139,14 +139,14 @@ def test_files_of_moved_pages_end_at_the_target_size(tmp_path):
 
 def test_columns_that_were_crossed_are_seen_and_nothing_is_committed(tmp_path, monkeypatch):
     path = make_table(tmp_path / "t")
-    version, rewrite = lance.dataset(path).version, worker.run_task
+    version, rewrite = lance.dataset(path).version, rewriting.run_task
 
     def crossed(*args):
         account = json.loads(rewrite(*args))
         account["new_fragments"][0]["files"][0]["fields"] = [1, 0, 2]
         return json.dumps(account)
 
-    monkeypatch.setattr(worker, "run_task", crossed)
+    monkeypatch.setattr(rewriting, "run_task", crossed)
     with pytest.raises(ProofError):
         compact_lance(path)
     assert lance.dataset(path).version == version

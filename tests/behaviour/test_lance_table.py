@@ -167,7 +167,7 @@ def test_a_rewrite_that_loses_a_row_is_not_committed_and_leaves_no_file(path, mo
     def lossy(dataset, fragments, options):
         return run(dataset, fragments[:-1], options)
 
-    monkeypatch.setattr("lakehand.formats.lance.worker.run_task", lossy)
+    monkeypatch.setattr("lakehand.formats.lance.rewriting.run_task", lossy)
     with pytest.raises(ProofError, match="512 rows were read, but 448 were written"):
         compact_lance(path)
     assert (rows_of(path), fragment_count(path)) == (rows, 8)
@@ -214,7 +214,7 @@ def test_a_rewrite_that_changes_a_value_is_not_committed_and_leaves_no_file(path
         shutil.copy(Path(other, new.path), Path(path, new.path))
         return account
 
-    monkeypatch.setattr("lakehand.formats.lance.worker.run_task", wrong)
+    monkeypatch.setattr("lakehand.formats.lance.rewriting.run_task", wrong)
     with pytest.raises(ProofError, match="have the digest"):
         compact_lance(path)
     assert rows_of(path)["id"].to_pylist() == list(range(8 * ROWS))
@@ -236,7 +236,7 @@ def test_a_rewrite_that_gives_rows_other_ids_is_not_committed(tmp_path, monkeypa
         shutil.copy(Path(other, new.path), Path(path, new.path))
         return account
 
-    monkeypatch.setattr("lakehand.formats.lance.worker.run_task", wrong)
+    monkeypatch.setattr("lakehand.formats.lance.rewriting.run_task", wrong)
     with pytest.raises(ProofError, match="have the digest"):
         compact_lance(path)
     assert fragment_count(path) == 4

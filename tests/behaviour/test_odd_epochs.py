@@ -10,7 +10,7 @@ import pytest
 
 import lakehand
 from lakehand.errors import CorruptLogError, ValidationError
-from lakehand.formats.delta.commits.row_tracking import assign_row_ids
+from lakehand.formats.delta.commits.head import assign_row_ids
 from lakehand.model.work import Transaction
 from lakehand.settings import Settings
 from lakehand.sink import SinkCommitter, TableSink

@@ -10,17 +10,17 @@ from lakehand.retention.candidates import list_orphans
 from lakehand.settings import Settings
 from lakehand.storage import open_store
 from support.aged_tables import make_aged_table
-from support.lakes import Lake
+from support.clocked_tables import ClockedTable
 from support.small_tables import make_table
 
 
-def orphans(lake: Lake) -> dict[str, tuple[int, int, bool]]:
+def orphans(lake: ClockedTable) -> dict[str, tuple[int, int, bool]]:
     found = list_orphans(lake.table, settings=Settings(), clock=lake.clock).to_pylist()
     return {row["path"]: (row["bytes"], row["age_seconds"], row["is_due"]) for row in found}
 
 
 def test_strays_of_any_age_are_listed_and_live_files_are_not():
-    lake = Lake("live.parquet")
+    lake = ClockedTable("live.parquet")
     lake.put("old stray.parquet")
     lake.wait(days=8)
     lake.put("young.parquet", "_hidden/x.parquet", "_delta_log/x.tmp")
@@ -32,7 +32,7 @@ def test_strays_of_any_age_are_listed_and_live_files_are_not():
 
 
 def test_a_removed_file_is_an_orphan_once_its_last_version_is_past_the_retention():
-    lake = Lake("a.parquet", "b.parquet")
+    lake = ClockedTable("a.parquet", "b.parquet")
     lake.wait(days=1)
     lake.remove("a.parquet")
     lake.wait(days=6)
@@ -42,7 +42,7 @@ def test_a_removed_file_is_an_orphan_once_its_last_version_is_past_the_retention
 
 
 def test_what_is_due_is_what_vacuum_would_take():
-    lake = Lake("live.parquet")
+    lake = ClockedTable("live.parquet")
     lake.put("stray.parquet")
     lake.wait(days=8)
     lake.put("young.parquet")

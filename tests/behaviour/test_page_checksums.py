@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakehand.errors import CorruptFileError, ProofError
-from lakehand.parquet import blocks
+from lakehand.parquet import checksums
 from lakehand.parquet.footer import chunk_range, chunks, read_footer
 from lakehand.parquet.row_group_copy import Source, copy_row_groups
 from lakehand.parquet.thrift import decode, encode
@@ -55,7 +55,7 @@ def _chunk_ends(path) -> list[tuple[int, int]]:
 def test_intact_pages_are_copied_however_their_bytes_come(
     tmp_path, monkeypatch, version, block_bytes
 ):
-    monkeypatch.setattr(blocks, "_LOCAL_BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(checksums, "_LOCAL_BLOCK_BYTES", block_bytes)
     _write(tmp_path, checksums=True, version=version)
 
     store, copied = _copy(tmp_path)
@@ -69,7 +69,7 @@ def test_intact_pages_are_copied_however_their_bytes_come(
 def test_a_flipped_bit_in_any_page_is_found_while_it_is_copied(
     tmp_path, monkeypatch, number, block_bytes
 ):
-    monkeypatch.setattr(blocks, "_LOCAL_BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(checksums, "_LOCAL_BLOCK_BYTES", block_bytes)
     _write(tmp_path, checksums=True)
     _flip(tmp_path / "in.parquet", _chunk_ends(tmp_path)[number][1] - 1)
 

@@ -104,7 +104,7 @@ def _clean_the_log(path):
     [
         (_remove_one_file, "1 file of it was removed or changed since, for example region=us"),
         (_add_a_column, "the columns of the table have changed"),
-        (_create_anew, "it is for another table, or the table was created anew"),
+        (_create_anew, "it is for another table, or the table was recreated"),
         (_roll_back, "the table has gone back to an earlier version"),
         (_clean_the_log, "the log of its version is gone"),
     ],

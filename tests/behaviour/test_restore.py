@@ -12,7 +12,7 @@ from lakehand import open_table
 from lakehand.cli.main import run
 from lakehand.errors import CommitConflictError, RefusedError, ValidationError
 from lakehand.formats.delta.protocol.names import commit_key
-from lakehand.formats.delta.repair.restore import restored_metadata, restoring_change
+from lakehand.formats.delta.repair.restore_commit import restored_metadata, restoring_change
 from lakehand.formats.delta.table import DeltaTable as Handle
 from lakehand.retention.log_maintenance import restore
 from support.hand_written_logs import add, metadata, new_log, protocol, put_commit, remove

@@ -81,16 +81,18 @@ def test_checkpoints_do_not_wait_for_a_compaction(place, monkeypatch):
         may_end.wait(100)
         raise CancelledError("enough")
 
-    monkeypatch.setattr("lakehand.maintenance.steps.compact", slow)
+    monkeypatch.setattr("lakehand.maintenance.due_steps.compact", slow)
     with TableSink(place, writer_id="w", **ON, checkpoint_interval=3) as sink:
         write_epochs(sink, 5)
         assert begun.wait(100)
+        metrics = sink._opened_context.metrics
+        before = metrics.checkpoints
         for number in range(6, 10):
             sink.begin_epoch(number)
             sink.write(batch_of([number], number))
             sink.commit_epoch()
-        context = sink._opened_context
-        until(lambda: context.metrics.checkpoints >= 3)
+        # How many depends on how late the thread is: each is of the newest version.
+        until(lambda: metrics.checkpoints > before)
         may_end.set()
 
 
@@ -118,7 +120,7 @@ def test_upkeep_that_fails_fails_no_commit(place, monkeypatch):
     def fail(*_arguments, **_options):
         raise RuntimeError("no room for a compaction")
 
-    monkeypatch.setattr("lakehand.maintenance.steps.compact", fail)
+    monkeypatch.setattr("lakehand.maintenance.due_steps.compact", fail)
     with TableSink(place, writer_id="w", **ON) as sink:
         write_epochs(sink, 6)
         context = sink._opened_context
@@ -135,7 +137,7 @@ def test_a_sink_that_is_closed_in_haste_stops_what_is_under_way(place, monkeypat
         while True:
             on_progress(None)
 
-    monkeypatch.setattr("lakehand.maintenance.steps.compact", endless)
+    monkeypatch.setattr("lakehand.maintenance.due_steps.compact", endless)
     sink = TableSink(place, writer_id="w", **ON).open()
     write_epochs(sink, 5)
     assert begun.wait(100)

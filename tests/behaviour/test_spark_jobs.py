@@ -32,7 +32,7 @@ from lakehand.spark.source_options import SourceOptions, bins_of
 from lakehand.spark.write_job import WriteJob, mark_of
 from lakehand.storage import Fault, FaultKind, FaultStore, open_store
 from lakehand.storage.retry import RetryPolicy
-from support.mortal_writers import compact_now
+from support.killed_writers import compact_now
 from support.sinks import SCHEMA, batch_of, ids_in
 
 LOG = "_delta_log/*.json"

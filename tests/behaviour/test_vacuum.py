@@ -9,14 +9,14 @@ import pytest
 from lakehand.errors import AccessDeniedError, ValidationError
 from lakehand.retention import quarantine
 from lakehand.retention.pins import Pin, put_pin
+from support.clocked_tables import ClockedTable
 from support.hand_written_logs import add
-from support.lakes import Lake
 
 
 @pytest.fixture
-def lake() -> Lake:
+def lake() -> ClockedTable:
     """Return a table of two files, one of which was removed eight days ago."""
-    lake = Lake("live.parquet", "dead.parquet")
+    lake = ClockedTable("live.parquet", "dead.parquet")
     lake.remove("dead.parquet")
     lake.wait(days=8)
     return lake
@@ -145,7 +145,7 @@ def test_young_files_that_nobody_knows_are_left_to_their_writers(lake):
 
 
 def test_files_of_a_version_within_the_retention_stay():
-    lake = Lake("a.parquet")
+    lake = ClockedTable("a.parquet")
     lake.wait(days=30)
     lake.remove("a.parquet")
     lake.wait(days=6)
@@ -179,7 +179,7 @@ def test_a_pinned_version_keeps_its_files_until_the_pin_expires(lake):
     ],
 )
 def test_what_is_no_data_of_the_table_is_never_touched(key):
-    lake = Lake("live.parquet")
+    lake = ClockedTable("live.parquet")
     lake.put(key)
     lake.wait(days=400)
     assert lake.vacuum(grace="0").files_deleted == 0
@@ -197,7 +197,7 @@ def test_what_is_no_data_of_the_table_is_never_touched(key):
     ],
 )
 def test_old_data_that_no_version_names_goes(key):
-    lake = Lake("live.parquet", partition_by=("p", "_p"))
+    lake = ClockedTable("live.parquet", partition_by=("p", "_p"))
     lake.put(key)
     lake.wait(days=8)
     assert lake.vacuum(grace="0").files_deleted == 1
@@ -233,7 +233,9 @@ def test_a_retention_below_what_readers_count_on_needs_to_be_allowed(lake):
 
 
 def test_the_tables_own_retention_counts_where_it_is_longer():
-    lake = Lake("a.parquet", properties={"delta.deletedFileRetentionDuration": "interval 30 days"})
+    lake = ClockedTable(
+        "a.parquet", properties={"delta.deletedFileRetentionDuration": "interval 30 days"}
+    )
     lake.remove("a.parquet")
     lake.wait(days=20)
     assert lake.vacuum().outcome == "nothing_to_do"

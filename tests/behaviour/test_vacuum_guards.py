@@ -23,10 +23,10 @@ from lakehand.retention.pins import Pin, list_pins, put_pin, unpin
 from lakehand.retention.vacuum_tasks import Deleted, VacuumTasks
 from lakehand.runs import Run
 from lakehand.storage import DeleteFailure, open_store
-from lakehand.storage.local_trees import TreeProcesses
+from lakehand.storage.local_backend import TreeProcesses
 from lakehand.storage.tree_listing import list_directories
+from support.clocked_tables import ClockedTable
 from support.hand_written_logs import add, field, metadata, protocol
-from support.lakes import Lake
 from support.later_vacuums import vacuum_later
 from support.small_tables import commit_by_hand
 
@@ -35,9 +35,9 @@ OLD = time.time() - 60 * 24 * 3600
 
 
 @pytest.fixture
-def lake() -> Lake:
+def lake() -> ClockedTable:
     """Return a table of two files, one of which was removed eight days ago."""
-    lake = Lake("live.parquet", "dead.parquet")
+    lake = ClockedTable("live.parquet", "dead.parquet")
     lake.remove("dead.parquet")
     lake.wait(days=8)
     return lake
@@ -65,7 +65,7 @@ def put_old(path, *names):
 )
 def test_tables_with_metadata_of_other_formats_are_refused_unless_forced(name):
     value = "iceberg" if "universal" in name else "true"
-    lake = Lake("a.parquet", properties={name: value})
+    lake = ClockedTable("a.parquet", properties={name: value})
     lake.remove("a.parquet")
     lake.wait(days=8)
     with pytest.raises(RefusedError):
@@ -261,7 +261,7 @@ def test_a_pin_that_moves_to_another_version_while_vacuum_deletes_is_heard(lake)
 
 
 def test_a_clone_that_is_declared_while_vacuum_deletes_is_heard(lake):
-    clone = Lake()
+    clone = ClockedTable()
     clone.commit(add(f"{lake.store.url}/dead.parquet"))
 
     def declare_late(progress):
@@ -384,7 +384,9 @@ def test_a_file_that_is_exactly_as_old_as_the_retention_is_young(lake):
 
 
 def test_a_table_that_asks_for_less_than_a_week_gets_a_week():
-    lake = Lake("a.parquet", properties={"delta.deletedFileRetentionDuration": "interval 1 day"})
+    lake = ClockedTable(
+        "a.parquet", properties={"delta.deletedFileRetentionDuration": "interval 1 day"}
+    )
     lake.remove("a.parquet")
     lake.wait(days=6)
     assert lake.vacuum(dry_run=True).files_to_delete == ()
@@ -395,7 +397,7 @@ def test_a_table_that_asks_for_less_than_a_week_gets_a_week():
 
 
 def test_all_versions_of_a_clone_count_also_those_before_it_let_go_of_a_file(lake):
-    clone = Lake()
+    clone = ClockedTable()
     clone.commit(add(f"{lake.store.url}/dead.parquet"))
     clone.remove(f"{lake.store.url}/dead.parquet")
     clone.wait(days=30)

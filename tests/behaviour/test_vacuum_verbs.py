@@ -13,17 +13,17 @@ from lakehand.formats.delta.deletion_vectors.format import write_deletion_vector
 from lakehand.formats.delta.protocol.names import commit_key
 from lakehand.retention.pinning import make_pin
 from lakehand.retention.pins import list_pins, unpin
+from support.clocked_tables import ClockedTable
 from support.hand_written_logs import add, protocol, remove
-from support.lakes import Lake
 
 STATE = "_delta_log/_last_vacuum_info"
 TABLE_ID = "5fba94ed-9794-4965-ba6e-6ee3c0d22af9"
 
 
 @pytest.fixture
-def lake() -> Lake:
+def lake() -> ClockedTable:
     """Return a table of two files, one of which was removed eight days ago."""
-    lake = Lake("live.parquet", "dead.parquet")
+    lake = ClockedTable("live.parquet", "dead.parquet")
     lake.remove("dead.parquet")
     lake.wait(days=8)
     return lake
@@ -181,7 +181,7 @@ def test_a_stream_that_cannot_be_read_stops_vacuum_and_the_way_out_is_named(lake
 
 
 def test_files_that_a_clone_refers_to_stay(lake):
-    clone = Lake()
+    clone = ClockedTable()
     clone.commit(add(f"{lake.store.url}/dead.parquet"))
     make_pin(lake.table, "copy", {"clone": clone.store.url}, clock=lake.clock)
     report = lake.vacuum(grace="0")

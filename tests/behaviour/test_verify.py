@@ -15,7 +15,7 @@ from lakehand import create_table, open_table
 from lakehand.cli.main import run
 from lakehand.errors import AccessDeniedError, VersionNotFoundError
 from lakehand.formats.delta.table import DeltaFormat
-from lakehand.prove.row_hash import ALGORITHM, ENGINE
+from lakehand.prove.digest import ALGORITHM, ENGINE
 from lakehand.storage import open_store
 from support.damage import state_sizes
 from support.small_tables import commit_by_hand, fingerprint, make_table

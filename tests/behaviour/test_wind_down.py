@@ -7,8 +7,8 @@ import pytest
 
 import lakehand
 from lakehand.engine import LocalRunner
-from lakehand.engine.base import CancelToken
 from lakehand.engine.inline import InlineRunner
+from lakehand.engine.runner_contract import CancelToken
 from lakehand.runs import Run, list_runs, sweep
 from lakehand.runs.control import RunControl, controlled
 from support.rows import delta_table

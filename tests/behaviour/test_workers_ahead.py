@@ -12,8 +12,8 @@ import pytest
 from deltalake import write_deltalake
 
 from lakehand import open_table
-from lakehand.engine.cores import usable_cores
 from lakehand.engine.local_worker import end_idle_workers
+from lakehand.engine.runner_contract import usable_cores
 from lakehand.rewrite.prepare import Request, make_plan
 from lakehand.rewrite.prestart import start_movers_ahead
 from lakehand.settings import Settings

@@ -13,7 +13,7 @@ from deltalake import write_deltalake
 from lakehand.errors import LakehandError
 from lakehand.formats.delta.table import DeltaTable
 from lakehand.observe.steps import Step, listen
-from lakehand.rows import operation as row_operation
+from lakehand.rows import row_operation
 from lakehand.rows.deduplicate import DuplicateRequest, deduplicate
 from lakehand.runs import list_runs, sweep
 from lakehand.settings import Settings

@@ -17,7 +17,7 @@ from lakehand.observe.clock import ManualClock
 from lakehand.runs import Run, commit_results, list_runs, resume, sweep
 from lakehand.storage import MemoryStore
 from support.ledgers import LedgerTable
-from support.turns import Actor, TurnTaking
+from support.stepped_threads import Actor, TurnTaking
 
 #: Everybody takes everybody for dead, all the time.
 AT_ONCE = timedelta(seconds=-1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import lakehand
-from support.mortal_writers import compact_now, run_mortal_writers
+from support.killed_writers import compact_now, run_mortal_writers
 from support.sinks import expected_ids, ids_in
 
 EPOCHS = 3

@@ -8,7 +8,7 @@ from collections import Counter
 import psutil
 import pytest
 
-from lakehand.engine.cores import usable_cores
+from lakehand.engine.runner_contract import usable_cores
 from lakehand.errors import WorkerMismatchError
 from support import scenarios, tasks
 from support.runner_host import RunnerHost

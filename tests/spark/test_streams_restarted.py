@@ -9,8 +9,8 @@ import signal
 import pytest
 
 import lakehand
-from support.mortal_streams import run_stream, write_source
-from support.mortal_writers import compact_now
+from support.killed_streams import run_stream, write_source
+from support.killed_writers import compact_now
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 

@@ -15,10 +15,10 @@ from lakehand.storage.fault_injection import Fault, FaultKind
 from lakehand.table import open_table
 from support import spark_vacuums
 from support.hand_written_logs import add, field, metadata, protocol, put_commit
-from support.littered_tables import all_files, kept_files, make_littered_table
 from support.runner_host import RunnerHost
 from support.small_tables import commit_by_hand
 from support.spark_vacuums import LISTING
+from support.tables_with_orphans import all_files, kept_files, make_table_with_orphans
 from support.watched_tasks import Board
 
 pytestmark = [
@@ -30,7 +30,7 @@ pytestmark = [
 
 @pytest.fixture
 def place(tmp_path):
-    return make_littered_table(tmp_path / "table")
+    return make_table_with_orphans(tmp_path / "table")
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pytest
 
 from lakehand.engine import CancelToken, LocalRunner, TaskOutcome
-from lakehand.engine.base import attempt
+from lakehand.engine.runner_contract import attempt
 from lakehand.formats.delta.table import DeltaTable
 from lakehand.observe.steps import Step, listen
 from lakehand.rewrite import run as rewrite_run
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from lakehand.engine.base import Task
+    from lakehand.engine.runner_contract import Task
     from lakehand.model.reports import OperationReport
     from lakehand.observe import OnProgress
     from lakehand.observe.clock import Clock
@@ -53,7 +53,7 @@ class InlineRunner:
         outcomes = []
         for index, payload in enumerate(payloads):
             cancel.raise_if_cancelled()
-            done = attempt(function, json.dumps(payload), cores=self.cores)
+            done = attempt(function, json.loads(json.dumps(payload)), cores=self.cores)
             outcomes.append(TaskOutcome(index=index, **done))
             if on_result is not None:
                 on_result(outcomes[-1])

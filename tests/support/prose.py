@@ -7,7 +7,9 @@ complete: a phrase that also has an ordinary use is listed with the words around
 
 from __future__ import annotations
 
+import io
 import re
+import tokenize
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -60,6 +62,8 @@ _ENTRIES = {
         (r"\bin the place of\b", "put in the place of", "replace; instead of"),
         (r"\bfurther keywords\b", "further keywords", "other keyword arguments"),
         (r"\bor nothing (?:is|does)\b", "all of it is, or nothing is", "one atomic commit"),
+        (r"\b(?:gave|give[ns]?) away\b", "ids that were given away", "assigned"),
+        (r"\bunforeseen\b|\bforesaw\b", "an unforeseen error", "unexpected"),
     ),
     VAGUE: (
         (r"\bwhat (?:goes|comes|went|came)\b", "what goes", "what is deleted, what is added"),
@@ -92,9 +96,14 @@ _ENTRIES = {
         ),
         (r"\ball the same\b", "works all the same", "anyway, still"),
         (r"\bours\b", "a commit of ours", "lakehand's; this writer's"),
+        (r"\b(?:of|to) no use\b", "a commit of no use", "unusable; not needed"),
+        (r"\bholds? on to\b", "versions that they hold on to", "protected; kept"),
+        (r"\bto the letter\b", "it is followed to the letter", "exactly"),
     ),
     HOUSE_WORD: (
         (r"\bcrumbs?\b", "crumbs", "very small row groups"),
+        (r"\b(?:the story of|on one page)\b", "the story of a rewrite", "name the steps"),
+        (r"\blittered\b|\bmortal\b", "a littered table", "a table with orphans; killed writers"),
         (r"\brehears\w+\b", "a rehearsal", "a sample that is rewritten; an estimate"),
         (r"\b(?:workshops?|doom\w*|upkeep)\b", "upkeep", "operation; to delete; maintenance"),
     ),
@@ -134,3 +143,16 @@ def prose_of(page: str) -> str:
         else:
             kept.append(re.sub(r"`[^`]*`|\]\([^)]*\)|<!--.*?-->", "`", line))
     return "\n".join(kept)
+
+
+def source_prose(source: str) -> str:
+    """Return the docstrings and comments of Python source, each on its lines, without code."""
+    lines = [""] * (source.count("\n") + 2)
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            lines[token.start[0] - 1] = token.string.lstrip("#: ")
+        elif token.type == tokenize.STRING and token.string.startswith('"""'):
+            for offset, line in enumerate(token.string.splitlines()):
+                if not line.lstrip().startswith(">>>"):
+                    lines[token.start[0] - 1 + offset] = line.strip().strip('"')
+    return re.sub(r"`[^`\n]*`", "`", "\n".join(lines))

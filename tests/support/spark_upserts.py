@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lakehand.sink import upserting as upserts
+from lakehand.rows import upsert as upserts
 from lakehand.table import open_table
 from support.deduplications import rows
 

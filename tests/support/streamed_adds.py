@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lakehand.formats.delta.log.log_source import open_log_source
 from lakehand.formats.delta.log.replay import ADD_MEMBERS, live_relation
-from lakehand.formats.delta.log.source import open_log_source
 
 if TYPE_CHECKING:
     from lakehand.formats.delta.log.listing import LogSegment

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pyarrow as pa
 
-from lakehand.engine.cores import granted_cores
+from lakehand.engine.runner_contract import granted_cores
 from lakehand.errors import RefusedError
 from lakehand.model.work import GroupResult
 from lakehand.observe import steps

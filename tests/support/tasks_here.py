@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from lakehand.engine import TaskOutcome
-from lakehand.engine.base import attempt
+from lakehand.engine.runner_contract import attempt
 from lakehand.runs import operation
 from support.compactions import InlineRunner
 
@@ -20,7 +20,8 @@ class TasksHere(InlineRunner):
     def run(self, function, payloads, *, on_result=None, **_: Any) -> list[TaskOutcome]:
         outcomes = []
         for index, payload in enumerate(payloads):
-            outcomes.append(TaskOutcome(index=index, **attempt(function, json.dumps(payload))))
+            answer = attempt(function, json.loads(json.dumps(payload)))
+            outcomes.append(TaskOutcome(index=index, **answer))
             if on_result is not None:
                 on_result(outcomes[-1])
         return outcomes

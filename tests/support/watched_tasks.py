@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from lakehand.engine.base import group_of
-from lakehand.engine.cores import granted_cores
+from lakehand.engine.runner_contract import granted_cores, group_of
 from lakehand.engine.spark import SparkRunner
 from lakehand.observe.steps import Step, listen
 

@@ -109,7 +109,7 @@ def test_a_change_made_for_a_table_that_was_replaced_is_stopped():
     change = replace(append("a"), table_id="table-1")
 
     check_change(change, head())
-    with pytest.raises(ReplanError, match="created anew"):
+    with pytest.raises(ReplanError, match="recreated"):
         check_change(change, head(metadata=metadata(id="table-2")))
 
 
@@ -133,7 +133,7 @@ def test_an_update_of_a_table_with_a_change_feed_is_refused():
     fed = metadata(configuration={"delta.enableChangeDataFeed": "true"})
     change = overwrite(removes=("a",), adds=("b",), kind="update")
 
-    with pytest.raises(RefusedError, match="change feed"):
+    with pytest.raises(RefusedError, match="change data feed"):
         check_change(change, head(metadata=fed))
 
 

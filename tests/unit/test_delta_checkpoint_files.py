@@ -6,13 +6,13 @@ import pyarrow as pa
 import pytest
 
 from lakehand.errors import CorruptFileError
+from lakehand.formats.delta.checkpoints.checkpoint_rows import checkpoint_schema, file_rows
 from lakehand.formats.delta.checkpoints.files import (
     count_actions,
     verify_actions,
     write_json,
     write_parquet,
 )
-from lakehand.formats.delta.checkpoints.rows import checkpoint_schema, file_rows
 from lakehand.storage import MemoryStore, open_store
 
 SCHEMA = checkpoint_schema(

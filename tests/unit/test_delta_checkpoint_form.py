@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from lakehand.formats.delta.checkpoints.content import checkpoint_form
-from lakehand.formats.delta.log.state import LogState
+from lakehand.formats.delta.log.log_state import LogState
 from lakehand.formats.delta.protocol.actions import Metadata, Protocol
 from lakehand.formats.delta.protocol.schema import PrimitiveType, StructField, StructType
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehand.formats.delta.checkpoints.rows import (
+from lakehand.formats.delta.checkpoints.checkpoint_rows import (
     action_rows,
     checkpoint_schema,
     file_rows,

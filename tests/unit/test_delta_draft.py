@@ -9,7 +9,7 @@ import pytest
 
 from lakehand.errors import CorruptLogError
 from lakehand.formats.delta.commits.draft import draft_commit
-from lakehand.formats.delta.commits.row_tracking import high_water_mark
+from lakehand.formats.delta.commits.head import high_water_mark
 from lakehand.formats.delta.protocol.actions import parse_commit
 from lakehand.model.work import Change, Replacement
 from support.changes import (

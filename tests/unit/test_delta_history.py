@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakehand.errors import CorruptLogError, VersionNotFoundError
-from lakehand.formats.delta.log.history import describe_metrics, diff, history, version_at
+from lakehand.formats.delta.log.commit_times import version_at
+from lakehand.formats.delta.log.history import describe_metrics, diff, history
 from lakehand.formats.delta.log.snapshot import load_snapshot
 from lakehand.formats.delta.protocol import names
 from lakehand.storage import Store, open_store

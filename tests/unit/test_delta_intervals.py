@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from lakehand.errors import ValidationError
-from lakehand.formats.delta.protocol.intervals import interval_property, parse_interval
+from lakehand.formats.delta.protocol.actions import interval_property, parse_interval
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import pytest
 
 from lakehand.errors import CorruptLogError, ObjectNotFoundError
 from lakehand.formats.delta.log.listing import find_segment
+from lakehand.formats.delta.log.log_state import load_soundly
 from lakehand.formats.delta.log.replay import live_actions
 from lakehand.formats.delta.log.snapshot import load_snapshot
-from lakehand.formats.delta.log.state import load_soundly
 from lakehand.formats.delta.protocol import names
 from lakehand.storage import open_store
 from support.checkpoints import ADD, json_lines, put_checkpoint

@@ -7,8 +7,7 @@ import pyarrow as pa
 import pytest
 
 from lakehand.errors import CorruptLogError
-from lakehand.formats.delta.log.file_table import NATIVE_TYPE
-from lakehand.formats.delta.log.snapshot import load_snapshot
+from lakehand.formats.delta.log.snapshot import NATIVE_TYPE, load_snapshot
 from lakehand.formats.delta.protocol import names
 from lakehand.model.file_columns import FILE_COLUMNS
 from support.checkpoints import KINDS, put_checkpoint

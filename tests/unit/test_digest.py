@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakehand.errors import EngineError
-from lakehand.prove import row_hash
+from lakehand.prove import digest as row_digest
 from lakehand.prove.digest import Digester, digest
 
 POINT = pa.struct({"x": pa.float64(), "y": pa.float64()})
@@ -206,19 +206,19 @@ def test_batches_are_gathered_before_they_are_hashed(monkeypatch):
 
 
 def test_an_engine_that_changed_its_hash_is_refused(monkeypatch):
-    monkeypatch.setattr(row_hash, "_KNOWN_ANSWERS", {row_hash.ENGINE: (1, 2)})
-    row_hash.check_engine.cache_clear()
+    monkeypatch.setattr(row_digest, "_KNOWN_ANSWERS", {row_digest.ENGINE: (1, 2)})
+    row_digest.check_engine.cache_clear()
 
     with pytest.raises(EngineError, match="hashes differently"):
-        row_hash.check_engine()
+        row_digest.check_engine()
 
 
 def test_an_engine_that_confuses_values_is_refused(monkeypatch):
-    monkeypatch.setattr(row_hash, "_arguments", lambda value, _kind, _depth: [value])
-    row_hash.check_engine.cache_clear()
+    monkeypatch.setattr(row_digest, "_arguments", lambda value, _kind, _depth: [value])
+    row_digest.check_engine.cache_clear()
 
     with pytest.raises(EngineError, match="alike"):
-        row_hash.check_engine()
+        row_digest.check_engine()
 
 
 def test_the_query_that_reads_rows_can_hash_them():
@@ -226,12 +226,12 @@ def test_the_query_that_reads_rows_can_hash_them():
 
     with duckdb.connect() as connection:
         connection.register("rows_read", table)
-        query = row_hash.query_with_lanes("SELECT * FROM rows_read", SCHEMA)
+        query = row_digest.query_with_lanes("SELECT * FROM rows_read", SCHEMA)
         hashed = connection.sql(query).to_arrow_table()
 
-    lanes = tuple(sum(hashed[name].to_pylist()) % 2**64 for name in row_hash.LANES)
+    lanes = tuple(sum(hashed[name].to_pylist()) % 2**64 for name in row_digest.LANES)
     assert lanes == digest(table.to_batches(), SCHEMA).lanes
-    assert hashed.column_names == [*table.column_names, *row_hash.LANES]
+    assert hashed.column_names == [*table.column_names, *row_digest.LANES]
 
 
 def test_the_bare_hash_of_the_engine_would_not_do():

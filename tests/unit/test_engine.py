@@ -12,8 +12,15 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from lakehand.engine import CancelToken, LocalRunner, open_runner
-from lakehand.engine.base import describe, failed_for_good, group_of
-from lakehand.engine.cores import CoreShare, granted_cores, granting, usable_cores
+from lakehand.engine.runner_contract import (
+    CoreShare,
+    describe,
+    failed_for_good,
+    granted_cores,
+    granting,
+    group_of,
+    usable_cores,
+)
 from lakehand.engine.spark import SparkRunner, _mismatch_in, attempts_of, share_of
 from lakehand.engine.spark_task import headline
 from lakehand.errors import CancelledError

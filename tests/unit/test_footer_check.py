@@ -14,11 +14,12 @@ from lakehand.parquet.footer import (
     ChunkField,
     ColumnField,
     FileField,
+    FooterError,
+    check_footer,
     chunks,
     parse_footer,
     split_footer,
 )
-from lakehand.parquet.footer_check import FooterError, check_footer
 from lakehand.parquet.footer_facts import read_facts, read_facts_and_size
 from lakehand.parquet.thrift import BINARY, I32, I64, LIST, ThriftError, decode
 from lakehand.storage.memory import MemoryStore

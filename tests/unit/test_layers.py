@@ -40,9 +40,9 @@ LAYER_OF = {package: layer for layer, packages in enumerate(LAYERS) for package 
 ADAPTER_LAYERS = {
     "formats/delta": (
         ("protocol",),
-        ("log.source", "read.projection"),
+        ("log.log_source", "read.projection"),
         ("statistics.bounds", "statistics.merge"),
-        ("checkpoints.files", "checkpoints.last_checkpoint", "checkpoints.rows"),
+        ("checkpoints.files", "checkpoints.last_checkpoint", "checkpoints.checkpoint_rows"),
         ("log",),
         ("statistics",),
         ("deletion_vectors",),

@@ -12,7 +12,7 @@ from deltalake import write_deltalake
 from lakehand.engine import LocalRunner
 from lakehand.engine.local_worker import end_idle_workers
 from lakehand.formats.worker import WriteSpec
-from lakehand.rewrite.group_task import GroupTask
+from lakehand.rewrite.copy import GroupTask
 from lakehand.rewrite.prepare import Request, make_plan, prepare
 from lakehand.rewrite.task import RewriteTask
 from lakehand.runs import Run

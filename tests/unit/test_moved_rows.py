@@ -15,8 +15,7 @@ from lakehand.formats.worker import TaskLimits, WriteSpec
 from lakehand.rewrite import shuffle
 from lakehand.rewrite.file_writers import write_apart
 from lakehand.sorting import key_ranges
-from lakehand.sorting.downcast import narrowed, widened
-from lakehand.sorting.key_ranges import known_schema, pack_rows, unpack_rows
+from lakehand.sorting.key_ranges import known_schema, narrowed, pack_rows, unpack_rows, widened
 
 PRICES = [Decimal("0.01"), Decimal("-0.01"), None, Decimal(10**15), Decimal(-(10**15)), Decimal(0)]
 NUMBERS = {

@@ -21,7 +21,7 @@ from lakehand.observe import (
     telling,
 )
 from lakehand.observe.clock import ManualClock, SystemClock
-from lakehand.observe.logs import JsonFormatter
+from lakehand.observe.emit import JsonFormatter
 from lakehand.observe.steps import Step, listen, reached
 
 

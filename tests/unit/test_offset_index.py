@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehand.parquet.footer import elements, field
-from lakehand.parquet.offset_index import page_locations, shift_offset_index
+from lakehand.parquet.row_group_copy import page_locations, shift_offset_index
 from lakehand.parquet.thrift import BINARY, I16, I32, I64, LIST, STRUCT, decode, encode
 
 positions = st.integers(0, 2**61)

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from lakehand.model.work import DataFile, Group
-from lakehand.planning.drafts import GroupFacts
-from lakehand.planning.method import CopyRule, choose_method
+from lakehand.planning.drafts import CopyRule, GroupFacts, choose_method
 from lakehand.planning.policy import CompactionPolicy
 from support.plans import plan_sizes, survey_of
 

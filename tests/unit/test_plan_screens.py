@@ -13,8 +13,7 @@ from lakehand.cli.plan import plan_screen
 from lakehand.cli.progress_bar import Phases, describe_amount, make_bars
 from lakehand.model.work import DataFile, Group, GroupResult, Proof, Receipt, StagedFile
 from lakehand.observe import Progress
-from lakehand.observe.clock import ManualClock
-from lakehand.observe.stopwatch import Stopwatch
+from lakehand.observe.clock import ManualClock, Stopwatch
 from lakehand.planning.policy import CHOSEN, LEFT, LEFT_DESCRIPTIONS, describe_chosen
 from lakehand.rewrite.report import Done, report_of
 from support.plans import plan, snapshot_of, with_policy

@@ -12,7 +12,7 @@ import pytest
 import lakehand
 from lakehand.cli.main import COMMANDS, cli
 from lakehand.settings import SETTINGS
-from support.prose import PHRASES, find_phrases, prose_of
+from support.prose import PHRASES, find_phrases, prose_of, source_prose
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,6 +23,12 @@ PAGES = sorted(
     page
     for page in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]
     if page.parent.name != "decisions"
+)
+#: Modules whose docstrings and comments use the terms of the field: all but the front ends.
+SOURCES = sorted(
+    module
+    for module in (ROOT / "src" / "lakehand").rglob("*.py")
+    if not {"cli", "service", "web"} & set(module.parts)
 )
 #: Where a phrase of the list has its ordinary meaning: the text, and the phrase.
 ALLOWED: set[tuple[str, str]] = set()
@@ -92,6 +98,21 @@ def test_docstrings_of_the_public_api_use_the_terms_of_the_field():
         for line in _advice(_docstring_line(value)[0], value.__doc__, _docstring_line(value)[1])
     ]
     assert found == [], "\n".join(found)
+
+
+def test_docstrings_and_comments_of_the_source_use_the_terms_of_the_field():
+    found = [
+        line
+        for module in SOURCES
+        for line in _advice(_page_name(module), source_prose(module.read_text()), line=1)
+    ]
+    assert found == [], "\n".join(found)
+
+
+def test_phrases_are_found_in_docstrings_and_comments_and_not_in_code():
+    source = 'def f():\n    """Read what is\n    there."""\n    aside = "x aside"  # done anew\n'
+    found = [(one.line, one.words) for one in find_phrases(source_prose(source))]
+    assert found == [(4, "anew"), (2, "what is there")]
 
 
 @pytest.mark.parametrize("phrase", PHRASES, ids=lambda phrase: phrase.example)

@@ -8,7 +8,7 @@ import pytest
 
 from lakehand.parquet.checksums import pages_are_intact
 from lakehand.parquet.dictionaries import unify_dictionaries, without_dictionaries
-from lakehand.parquet.row_group_encoder import ParquetLayout, RowGroupEncoder
+from lakehand.parquet.rolling_writer import ParquetLayout, RowGroupEncoder
 
 LAYOUT = ParquetLayout(target_file_bytes=2**30)
 

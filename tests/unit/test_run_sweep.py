@@ -12,7 +12,7 @@ from lakehand.model.work import Change, GroupResult, Replacement
 from lakehand.observe.clock import ManualClock
 from lakehand.runs import Fate, Run, list_runs, resume, sweep
 from lakehand.runs.adopt import ADOPTED_WITHIN
-from lakehand.runs.fate import put_fate
+from lakehand.runs.ledger_records import put_fate
 from lakehand.runs.sweep import FORGET_AFTER
 from lakehand.storage import MemoryStore, open_store
 from support.ledgers import LedgerTable, do_group, start_run, write_output

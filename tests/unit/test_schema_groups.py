@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakehand.errors import CorruptFileError
-from lakehand.parquet.duckdb_view import by_schema
+from lakehand.parquet.columns import by_schema
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,8 +9,7 @@ import pyarrow as pa
 import pytest
 
 from lakehand.formats.delta.protocol.schema import Leaf, PrimitiveType
-from lakehand.formats.delta.statistics.check import wrong_statistics
-from lakehand.formats.delta.statistics.compute import LeafFacts
+from lakehand.formats.delta.statistics.compute import LeafFacts, wrong_statistics
 
 LATE = datetime(2026, 1, 1, 12, 0, 0, 123_900, tzinfo=UTC)
 MICROSECONDS = pa.timestamp("us", "UTC")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakehand.observe.clock import ManualClock
-from lakehand.observe.stopwatch import Stopwatch
+from lakehand.observe.clock import ManualClock, Stopwatch
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehand.errors import UnsafePathError
-from lakehand.storage.keys import check_key, check_keys, check_prefix
+from lakehand.storage.location import check_key, check_keys, check_prefix
 
 names = st.text(
     st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="/%\\"), min_size=1

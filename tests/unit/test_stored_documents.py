@@ -22,7 +22,7 @@ from lakehand.formats.lance.commit_records import (
 )
 from lakehand.formats.lance.commit_records import _read as read_marks
 from lakehand.hot.ownership import claim
-from lakehand.maintenance.steps import vacuum_wait
+from lakehand.maintenance.due_steps import vacuum_wait
 from lakehand.observe.clock import ManualClock
 from lakehand.planning.plan import Plan
 from lakehand.retention.pins import Pin, list_pins, pinned_versions, put_pin

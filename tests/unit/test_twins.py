@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehand.prove.digest import Digester, SplitDigester
-from lakehand.rows import exchange as exchanges
+from lakehand.rows import table_exchange
 from lakehand.rows.duplicates import has_turn, with_twins
-from lakehand.rows.exchange import Partitions, open_exchange
 from lakehand.rows.row_addresses import PlaceSet
+from lakehand.rows.table_exchange import Partitions, open_exchange
 from lakehand.runs import Run
 from lakehand.settings import Settings
 from lakehand.storage import open_store
@@ -57,7 +57,7 @@ def test_a_set_of_places_knows_rows_behind_its_last_one():
 @pytest.mark.parametrize("count", [1, 3, 5])
 @pytest.mark.parametrize("rows_at_a_time", [4, 1000])
 def test_every_row_goes_to_the_partition_of_its_hash(monkeypatch, count, rows_at_a_time):
-    monkeypatch.setattr(exchanges, "_ROWS_AT_A_TIME", rows_at_a_time)
+    monkeypatch.setattr(table_exchange, "_ROWS_AT_A_TIME", rows_at_a_time)
     hashes = [(7 * n) % 11 for n in range(40)]
     with open_exchange(None, Settings()) as exchange:
         parts = Partitions(exchange, "part", column="hash", count=count)

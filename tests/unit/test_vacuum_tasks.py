@@ -15,7 +15,7 @@ from lakehand.retention.vacuum_tasks import DeleteTask, ListTask, VacuumTasks, W
 from lakehand.runs.operation import Call
 from lakehand.settings import Settings
 from lakehand.storage import open_store
-from support.littered_tables import DIRECTORIES, FILES_A_DIRECTORY, make_littered_table
+from support.tables_with_orphans import DIRECTORIES, FILES_A_DIRECTORY, make_table_with_orphans
 from support.tasks_here import TasksHere
 
 KEYS = {"d=000/part-02.parquet", "d=000/part-03.parquet", "nowhere/gone.parquet"}
@@ -23,7 +23,7 @@ KEYS = {"d=000/part-02.parquet", "d=000/part-03.parquet", "nowhere/gone.parquet"
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    return make_littered_table(tmp_path_factory.mktemp("littered") / "table")
+    return make_table_with_orphans(tmp_path_factory.mktemp("littered") / "table")
 
 
 @pytest.fixture

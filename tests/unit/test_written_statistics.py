@@ -15,8 +15,7 @@ from lakehand.formats.delta.protocol.schema import MappingMode
 from lakehand.formats.delta.statistics.compute import StatisticsCollector
 from lakehand.formats.delta.statistics.merge import statistics_rules
 from lakehand.formats.delta.statistics.written import WrittenStatistics
-from lakehand.parquet.rolling_writer import RollingWriter
-from lakehand.parquet.row_group_encoder import ParquetLayout
+from lakehand.parquet.rolling_writer import ParquetLayout, RollingWriter
 from support.reading import fresh_store
 
 NAN = math.nan

@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from lakehand.assess.query_workload import AskedQueries, FixedQuestions, asked_columns, read_queries
-from lakehand.formats.base import require_support
+from lakehand.formats.base import FormatTable, require_support
 from lakehand.formats.optional import SupportsStatistics
-from lakehand.model.order import Order, parse_terms
+from lakehand.model.order import Curve, Order, parse_terms
 from lakehand.model.quantities import format_count
 from lakehand.observe import reported
 from lakehand.planning.file_bounds import value_bounds
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from lakehand.assess.query_workload import Questions, Workload
-    from lakehand.formats.base import FormatTable
-    from lakehand.model.order import Curve
     from lakehand.model.snapshot import Snapshot
     from lakehand.settings import Settings
 
@@ -39,7 +37,7 @@ _SEED = 5
 _SAMPLED_ROWS = 64 * 1024
 #: Maximum number of rows, and of files, that are read for the sample.
 _READ_ROWS, _READ_FILES = 8 * 2**20, 256
-#: With fewer rows a file of the sample has smaller value ranges than a real one.
+#: With fewer rows, sampled files have smaller value ranges than real ones.
 _ROWS_PER_FILE = 32
 _MAX_FILES = 1024
 #: Without queries: number of columns that are sampled, as many as tables have statistics of, and of

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakehand.assess.health_score import Reason, assess_health
+from lakehand.assess.health_score import Measures, Reason, assess_health
 from lakehand.assess.inspection import measure
-from lakehand.errors import StorageError, TableError
+from lakehand.errors import LakehandError, StorageError, TableError
 from lakehand.formats.optional import clustering_columns
 from lakehand.formats.worker import FileCheckWorker
 from lakehand.observe import reported
-from lakehand.observe.clock import SystemClock
+from lakehand.observe.clock import Clock, SystemClock
 from lakehand.planning.file_bounds import extents_of
 from lakehand.planning.overlap import overlap_depth
 from lakehand.retention.vacuum import vacuum
@@ -22,11 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from datetime import timedelta
 
-    from lakehand.assess.health_score import Measures
-    from lakehand.errors import LakehandError
     from lakehand.formats.base import FormatTable
     from lakehand.model.snapshot import Snapshot
-    from lakehand.observe.clock import Clock
     from lakehand.settings import Settings
 
 #: Errors that concern the table, and not the call.

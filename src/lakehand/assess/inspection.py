@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 from lakehand.assess.health_score import Health, Measures, assess_health
 from lakehand.errors import ValidationError
 from lakehand.observe import reported
-from lakehand.planning.file_bounds import extents_of, value_bounds
+from lakehand.planning.file_bounds import Extent, extents_of, value_bounds
 from lakehand.planning.overlap import overlap_depth
 from lakehand.planning.policy import automatic_min_files
-from lakehand.planning.probes import ProbeSet, probes_of_bounds, skip_rate
+from lakehand.planning.probes import ProbeSet, SkipRate, probes_of_bounds, skip_rate
 from lakehand.sorting.ordering import orderable_columns
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from lakehand.model.snapshot import Snapshot
-    from lakehand.planning.file_bounds import Extent
-    from lakehand.planning.probes import SkipRate
     from lakehand.settings import Settings
 
 

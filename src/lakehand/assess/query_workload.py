@@ -15,17 +15,14 @@ from sqlglot.errors import SqlglotError
 from lakehand.errors import LakehandError
 from lakehand.expressions.literals import literal
 from lakehand.expressions.name_resolution import SparkDialect
-from lakehand.expressions.predicate import parse_predicate
+from lakehand.expressions.predicate import Predicate, parse_predicate
 from lakehand.expressions.pruning import may_match
 from lakehand.model.snapshot import quoted_column
-from lakehand.planning.probes import draw_probes, skip_rate
+from lakehand.planning.probes import ProbeSet, draw_probes, skip_rate
 from lakehand.planning.quantiles import STEPS, quantiles_of_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from lakehand.expressions.predicate import Predicate
-    from lakehand.planning.probes import ProbeSet
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,32 +10,28 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from lakehand.engine.base import results_of
 from lakehand.engine.exchange import pack_columns, unpack_columns
+from lakehand.engine.runner_contract import results_of
 from lakehand.errors import CorruptLogError, ValidationError, VersionNotFoundError
-from lakehand.formats.base import require_support
+from lakehand.formats.base import FormatTable, require_support
 from lakehand.formats.optional import SupportsVerification
 from lakehand.model.batches import sliced
-from lakehand.model.verification import Finding
+from lakehand.model.remedies import LOST_PIN
+from lakehand.model.verification import Finding, LogCheck
 from lakehand.model.work import DataFile
 from lakehand.observe import Progress
 from lakehand.observe.clock import SystemClock
-from lakehand.retention.pins import list_pins
-from lakehand.runs.operation import divide_files, open_tasks
+from lakehand.retention.pins import Pin, list_pins
+from lakehand.runs.operation import Call, divide_files, open_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
 
     from lakehand.engine import TaskOutcome
-    from lakehand.formats.base import FormatTable
     from lakehand.formats.worker import CheckWorker
     from lakehand.model.snapshot import Snapshot
-    from lakehand.model.verification import LogCheck
-    from lakehand.retention.pins import Pin
-    from lakehand.runs.operation import Call
 
-LOST_PIN = "lost_pin"
 MEANING = "a pin protects a version that cannot be read, so vacuum fails"
 HINT = (
     "restore the version from a backup; otherwise remove the pin with `lakehand pin TABLE NAME"

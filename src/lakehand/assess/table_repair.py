@@ -4,119 +4,42 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehand.assess.structure_check import LOST_PIN, check_structure
+from lakehand.assess.structure_check import Structure, check_structure
 from lakehand.errors import CommitConflictError, CorruptFileError, RefusedError
-from lakehand.formats.base import require_support
+from lakehand.formats.base import FormatTable, require_support
 from lakehand.formats.optional import SupportsLogRepair
 from lakehand.model.quantities import format_count
-from lakehand.model.verification import (
+from lakehand.model.remedies import (
+    REMEDIES,
+    REPAIR_DESCRIPTIONS,
+    UNREPAIRABLE,
     Consent,
+    FileRepair,
+    chosen_remedy,
+    why_refused,
+)
+from lakehand.model.verification import (
     DroppedFile,
     Refusal,
     Repair,
     RepairReport,
-    option_of,
 )
 from lakehand.observe import reported
-from lakehand.observe.clock import SystemClock
-from lakehand.observe.stopwatch import Stopwatch
-from lakehand.runs.operation import Call
+from lakehand.runs.operation import Call, CallOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from lakehand.assess.structure_check import Structure
-    from lakehand.formats.base import FormatTable
     from lakehand.model.snapshot import Snapshot
-    from lakehand.model.verification import ConsentName, FileRepair, Finding, RepairOutcome
+    from lakehand.model.verification import Finding, RepairOutcome
     from lakehand.model.work import DataFile
-    from lakehand.observe import OnProgress
-    from lakehand.observe.clock import Clock
     from lakehand.settings import Settings
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Remedy:
-    """One way to repair files."""
-
-    repair: FileRepair
-    #: The consent it needs; None: nothing is lost.
-    consent: ConsentName | None = None
-    #: The consequence of the consent, for a person who has to decide.
-    effect: str = ""
-
-
-_DROP = Remedy(
-    repair="drop_files",
-    consent="accept_data_loss",
-    effect="removes the file from the table, with the loss of its rows",
-)
-_RESTORE = Remedy(
-    repair="restore_deleted_rows",
-    consent="restore_deleted_rows",
-    effect="keeps the file and removes its deletion vector: deleted rows become visible again",
-)
-_ACCEPT = Remedy(
-    repair="accept_changed_files",
-    consent="accept_changed_files",
-    effect="accepts the current file and recomputes its statistics: if it was replaced, the rows of"
-    " the original are lost",
-)
-_COUNT = Remedy(repair="correct_deletion_count")
-_RECOMPUTE = Remedy(repair="recompute_statistics")
-_UNLIST = Remedy(repair="remove_duplicate_entries")
-
-#: By the name of a finding; the first one with consent is used.
-REMEDIES: Mapping[str, tuple[Remedy, ...]] = {
-    "missing_file": (_DROP,),
-    "unreadable_footer": (_DROP,),
-    "unreadable_rows": (_DROP,),
-    "missing_deletion_vector": (_RESTORE, _DROP),
-    "bad_deletion_vector": (_RESTORE, _DROP),
-    "wrong_deletion_count": (_COUNT,),
-    "wrong_size": (_ACCEPT,),
-    "wrong_row_count": (_ACCEPT,),
-    "wrong_statistics": (_ACCEPT,),
-    "unreadable_statistics": (_RECOMPUTE,),
-    "duplicate_entry": (_UNLIST,),
-}
-_ONLY_A_BACKUP = "the file is not the committed one; restore that from a backup"
-#: Findings that cannot be repaired with the data of the table.
-UNREPAIRABLE: Mapping[str, str] = {
-    "unreachable_file": "storage did not answer whether the file exists",
-    "duplicate_file": "it is unknown which of the entries is correct; restore an earlier version",
-    "wrong_file_checksum": "restore the file from a backup; if the file is correct and its checksum"
-    " is not, delete the checksum file",
-    LOST_PIN: "the owner of the pin must decide what to keep instead",
-}
-
-
-def chosen_remedy(name: str, consent: Consent, offered: Collection[FileRepair]) -> Remedy | None:
-    """Return the repair of a finding; None: it needs another consent.
-
-    `offered` are the repairs that the format of the table supports.
-    """
-    allowed = (remedy for remedy in _offered(name, offered) if consent.allows(remedy.consent))
-    return next(allowed, None)
-
-
-def why_refused(name: str, offered: Collection[FileRepair]) -> tuple[str, tuple[ConsentName, ...]]:
-    """Return why a finding is not repaired, and which consents would change that."""
-    remedies = _offered(name, offered)
-    ways = {r.consent: f"{option_of(r.consent)} {r.effect}" for r in remedies if r.consent}
-    if not ways:
-        return UNREPAIRABLE.get(name, _ONLY_A_BACKUP), ()
-    return "restore it from a backup; else " + "; or ".join(ways.values()), tuple(ways)
-
-
-def _offered(name: str, offered: Collection[FileRepair]) -> list[Remedy]:
-    return [remedy for remedy in REMEDIES.get(name, ()) if remedy.repair in offered]
 
 
 _ALL_LOST = (
@@ -125,24 +48,6 @@ _ALL_LOST = (
 )
 _UNREADABLE = "the latest version cannot be read, so nothing can be committed"
 _BLOCKED = "another problem of the file must be repaired first"
-#: Description of each repair, with the number of files, and what is lost.
-_DESCRIPTIONS: Mapping[FileRepair, tuple[str, str | None]] = {
-    "drop_files": ("remove {} from the table", "{rows:,} rows, as far as recorded"),
-    "restore_deleted_rows": (
-        "remove the deletion vectors of {}",
-        "the deletion of rows: {deleted:,}, as far as recorded, become visible again",
-    ),
-    "accept_changed_files": (
-        "accept the current {}: size and statistics are recomputed",
-        "rows of the committed files, if they were replaced since",
-    ),
-    "correct_deletion_count": (
-        "correct the number of deleted rows of {} to that of their deletion vectors",
-        None,
-    ),
-    "recompute_statistics": ("recompute the statistics of {}", None),
-    "remove_duplicate_entries": ("remove the entries of {} with other paths", None),
-}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -161,21 +66,10 @@ def repair(
     *,
     settings: Settings,
     request: RepairRequest | None = None,
-    spark: Any = None,
-    dry_run: bool = False,
-    on_progress: OnProgress | None = None,
-    clock: Clock | None = None,
+    **options: Unpack[CallOptions],
 ) -> RepairReport:
     """Verify a table, repair what can be repaired, and verify again."""
-    call = Call(
-        operation="repair",
-        table=table,
-        settings=settings,
-        watch=Stopwatch(clock or SystemClock()),
-        spark=spark,
-        dry_run=dry_run,
-        on_progress=on_progress,
-    )
+    call = Call.begin("repair", table, settings, options)
     request = request or RepairRequest()
     table = require_support(table, SupportsLogRepair, operation="repair")
 
@@ -183,14 +77,14 @@ def repair(
         return check_structure(call, deep=request.deep)
 
     before = look()
-    log = table.repair_log(request.consent, dry_run=dry_run)
-    is_changed = bool(log.repairs) and not dry_run
+    log = table.repair_log(request.consent, dry_run=call.dry_run)
+    is_changed = bool(log.repairs) and not call.dry_run
     files = _FileRepairs(table, look() if is_changed else before, request.consent)
-    files.run(dry_run=dry_run)
+    files.run(dry_run=call.dry_run)
     repairs = (*log.repairs, *files.repairs)
-    after = look() if repairs and not dry_run else before
+    after = look() if repairs and not call.dry_run else before
     return RepairReport(
-        outcome=_outcome(before, repairs, dry_run=dry_run),
+        outcome=_outcome(before, repairs, dry_run=call.dry_run),
         table=table.store.url,
         version=after.log.version,
         findings=before.findings,
@@ -200,7 +94,7 @@ def repair(
         rows_dropped=sum(file.rows or 0 for file in files.dropped),
         aside=log.aside,
         remaining=after.findings,
-        dry_run=dry_run,
+        dry_run=call.dry_run,
         duration_ms=call.watch.total_milliseconds(),
     )
 
@@ -311,7 +205,7 @@ class _FileRepairs:
 
 
 def _describe_repair(repair: FileRepair, files: Sequence[DataFile]) -> Repair:
-    message, loses = _DESCRIPTIONS[repair]
+    message, loses = REPAIR_DESCRIPTIONS[repair]
     rows = sum(_rows(file) or 0 for file in files)
     deleted = sum(file.deleted_rows for file in files)
     return Repair(

@@ -3,50 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
+from lakehand import errors
 from lakehand.assess.structure_check import check_structure
-from lakehand.engine.cores import granted_cores
-from lakehand.errors import (
-    CorruptFileError,
-    CorruptLogError,
-    LakehandError,
-    ObjectNotFoundError,
-    SchemaMismatchError,
-    VersionNotFoundError,
-    error_from_json,
-)
-from lakehand.formats.base import require_support
-from lakehand.formats.optional import SupportsVerification
+from lakehand.engine.runner_contract import granted_cores
+from lakehand.formats.base import FormatTable, require_support
+from lakehand.formats.optional import ProvedCommit, SupportsVerification
 from lakehand.formats.rows import DeletedPositionsWorker
-from lakehand.formats.worker import NotDecodable, TaskLimits
+from lakehand.formats.worker import Decoder, FormatWorker, NotDecodable, TaskLimits
 from lakehand.model.documents import DocumentError, read_value
-from lakehand.model.verification import ProofCheck, RowsSeen, Verification
+from lakehand.model.verification import Agreement, LogCheck, ProofCheck, RowsSeen, Verification
 from lakehand.model.work import DataFile, Digest, Proof
 from lakehand.observe import reported
-from lakehand.observe.clock import SystemClock
-from lakehand.observe.stopwatch import Stopwatch
-from lakehand.prove.digest import Digester
+from lakehand.prove.digest import ALGORITHM, ENGINE, Digester
 from lakehand.prove.evidence import digest_hex, is_readable, total_digest, with_rows, without_rows
-from lakehand.prove.row_hash import ALGORITHM, ENGINE
 from lakehand.rows.deletes import positions_digest
-from lakehand.runs.operation import Call, divide_files, open_tasks
+from lakehand.runs.operation import Call, CallOptions, divide_files, open_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from typing import Any
 
     from lakehand.engine import TaskOutcome
-    from lakehand.errors import LakehandError
-    from lakehand.formats.base import FormatTable
-    from lakehand.formats.optional import ProvedCommit
     from lakehand.formats.rows import Positions
-    from lakehand.formats.worker import Decoder, FormatWorker
-    from lakehand.model.verification import Agreement, LogCheck
-    from lakehand.observe import OnProgress
-    from lakehand.observe.clock import Clock
     from lakehand.settings import Settings
 
 
@@ -55,11 +36,11 @@ class _Hidden:
     """Deleted positions of each file, or why they cannot be read."""
 
     positions: Sequence[Positions] = ()
-    failure: LakehandError | None = None
+    failure: errors.LakehandError | None = None
 
     @property
     def is_gone(self) -> bool:
-        return isinstance(self.failure, ObjectNotFoundError)
+        return isinstance(self.failure, errors.ObjectNotFoundError)
 
 
 def check_positions_again(
@@ -69,7 +50,7 @@ def check_positions_again(
     *,
     table: FormatTable,
     limits: TaskLimits,
-    digest: Callable[[Sequence[DataFile]], tuple[Digest | None, LakehandError | None]],
+    digest: Callable[[Sequence[DataFile]], tuple[Digest | None, errors.LakehandError | None]],
 ) -> ProofCheck:
     """Compare deletion vectors with the proof, and new files, read by `digest`, with theirs.
 
@@ -85,7 +66,7 @@ def check_positions_again(
     def hidden(files: Sequence[DataFile]) -> _Hidden:
         try:
             return _Hidden(positions=worker.deleted_positions(files, limits=limits))
-        except (CorruptFileError, ObjectNotFoundError) as error:
+        except (errors.CorruptFileError, errors.ObjectNotFoundError) as error:
             gone = getattr(error, "path", None) in table.missing_files(files)
             return _Hidden(failure=_not_found(error) if gone else error)
 
@@ -100,9 +81,9 @@ def check_positions_again(
     return replace(blank, outcome=outcome, reason=reason, message=message, matches_record=record)
 
 
-def _not_found(error: LakehandError) -> ObjectNotFoundError:
+def _not_found(error: errors.LakehandError) -> errors.ObjectNotFoundError:
     path = getattr(error, "path", None)
-    return ObjectNotFoundError(error.message, path=path, operation="verify", hint=error.hint)
+    return errors.ObjectNotFoundError(error.message, path=path, operation="verify", hint=error.hint)
 
 
 def _verdicts(
@@ -164,7 +145,7 @@ def _added(proof: Mapping[str, Any], came: Digest | None) -> bool | None:
 #: Number of latest commits that are searched for a proof before all of them are.
 _NEWEST_COMMITS = 100
 #: The file exists, but its bytes are not rows of the table.
-_UNREADABLE = (CorruptFileError, SchemaMismatchError)
+_UNREADABLE = (errors.CorruptFileError, errors.SchemaMismatchError)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -187,19 +168,10 @@ def verify(
     *,
     settings: Settings,
     request: VerifyRequest | None = None,
-    spark: Any = None,
-    on_progress: OnProgress | None = None,
-    clock: Clock | None = None,
+    **options: Unpack[CallOptions],
 ) -> Verification:
     """Check the structure of the table, then the proofs that `request` selects."""
-    call = Call(
-        operation="verify",
-        table=table,
-        settings=settings,
-        watch=Stopwatch(clock or SystemClock()),
-        spark=spark,
-        on_progress=on_progress,
-    )
+    call = Call.begin("verify", table, settings, options)
     request = request or VerifyRequest()
     structure = check_structure(call, deep=request.deep)
     checks = _check_proofs(call, structure.log, request)
@@ -238,7 +210,7 @@ def _proved_versions(table: FormatTable, *, every: bool) -> list[int]:
     for limit in (None,) if every else (_NEWEST_COMMITS, None):
         try:
             proved = [entry.version for entry in table.history(limit=limit) if entry.proof]
-        except CorruptLogError:
+        except errors.CorruptLogError:
             # A commit that no reader needs, because of a later checkpoint: a finding.
             return []
         if proved:
@@ -268,7 +240,7 @@ def _check(reading: _Reading, version: int) -> ProofCheck:
         return replace(blank, reason="not_recorded", message=message)
     try:
         worker = table.worker_at(version)
-    except VersionNotFoundError as error:
+    except errors.VersionNotFoundError as error:
         return replace(blank, reason="log_gone", message=error.message)
     if commit.proof.get("positions_digest") is not None:
         return check_positions_again(
@@ -312,7 +284,7 @@ class _Side:
 
     files: int
     digest: Digest | None = None
-    failure: LakehandError | None = None
+    failure: errors.LakehandError | None = None
 
     @property
     def seen(self) -> RowsSeen | None:
@@ -330,7 +302,7 @@ class _Reading:
 
     def digest(
         self, files: Sequence[DataFile], worker: FormatWorker
-    ) -> tuple[Digest | None, LakehandError | None]:
+    ) -> tuple[Digest | None, errors.LakehandError | None]:
         """Return the digest of the rows of files, or why they cannot be read."""
         side = _side(self._run(divide_files(files), worker), len(files))
         return side.digest, side.failure
@@ -353,9 +325,9 @@ class _Reading:
 
 def _side(outcomes: Sequence[TaskOutcome], files: int) -> _Side:
     """Sum the results of tasks; an error that does not concern files is raised."""
-    failures = [error_from_json(o.failure) for o in outcomes if o.failure is not None]
+    failures = [errors.error_from_json(o.failure) for o in outcomes if o.failure is not None]
     for error in failures:
-        if not isinstance(error, (ObjectNotFoundError, *_UNREADABLE)):
+        if not isinstance(error, (errors.ObjectNotFoundError, *_UNREADABLE)):
             raise error
     if failures:
         return _Side(files=files, failure=failures[0])
@@ -375,7 +347,7 @@ def _with_gone(side: _Side, table: FormatTable, files: Sequence[DataFile]) -> _S
     path = getattr(error, "path", None)
     if not isinstance(error, _UNREADABLE) or path not in table.missing_files(files):
         return side
-    gone = ObjectNotFoundError(error.message, path=path, operation="verify", hint=error.hint)
+    gone = errors.ObjectNotFoundError(error.message, path=path, operation="verify", hint=error.hint)
     return replace(side, failure=gone)
 
 

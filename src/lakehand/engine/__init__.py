@@ -9,9 +9,9 @@ import logging
 import sys
 from typing import TYPE_CHECKING, Any
 
-from lakehand.engine.base import CancelToken, Runner, TaskOutcome, is_pyspark_installed
 from lakehand.engine.inline import HERE
 from lakehand.engine.local import LocalRunner
+from lakehand.engine.runner_contract import CancelToken, Runner, TaskOutcome, is_pyspark_installed
 from lakehand.errors import RefusedError
 from lakehand.model.quantities import format_bytes
 from lakehand.observe import get_logger, log_event
@@ -33,8 +33,7 @@ __all__ = [
 
 _logger = get_logger(__name__)
 
-#: So many bytes are moved as they are in the time in which one is decoded, encoded and proved; it
-#: was twenty when it was measured.
+#: Bytes that are copied in the time in which one byte is decoded, encoded and proved; measured: 20.
 _MOVED_SHARE = 16
 
 
@@ -46,11 +45,11 @@ def open_runner(
     spark: Any = None,
     store: Store | None = None,
 ) -> Runner:
-    """Return the runner for tasks that read and move so much of `store`, to be used in `with`.
+    """Return the runner for tasks that read and copy this much of `store`, for use in `with`.
 
-    For little work no Spark is started, unless somebody asked for it. A session passed in is used
-    as it is and never stopped. One that the runner has to start is started for its first tasks and
-    closed at the end. Tasks on a table in memory run in this process, which has it alone.
+    For little work no Spark is started unless the caller asks for it. A session passed in is used
+    and never stopped. A session of the runner is started for its first tasks and stopped at the
+    end. Tasks on a table in memory run in this process, because no other has access to it.
     """
     if store is not None and store.is_in_process:
         _require_no_spark(settings, store)
@@ -80,7 +79,7 @@ def _require_no_spark(settings: Settings, store: Store) -> None:
 def choose_engine(
     settings: Settings, *, read_bytes: int, moved_bytes: int = 0, spark: Any = None
 ) -> EngineName:
-    """Say where tasks run that read so much, and move so much as it is."""
+    """Return the engine for tasks that read and copy this many bytes."""
     if is_spark_asked_for(settings, spark=spark):
         return "spark"
     is_much = read_bytes + moved_bytes // _MOVED_SHARE > settings.spark_above_bytes
@@ -89,7 +88,7 @@ def choose_engine(
 
 
 def is_spark_asked_for(settings: Settings, *, spark: Any = None) -> bool:
-    """Say whether somebody wants Spark for any work, however little.
+    """Return whether the caller asks for Spark, however little the work is.
 
     That is where there is a session already, or where a setting says so, or says which Spark.
     """

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import base64
 import uuid
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
 
-from lakehand.engine.base import results_of
+from lakehand.engine.runner_contract import CancelToken, Ledger, Runner, TaskOutcome, results_of
 from lakehand.storage.scratch import SpoolFile, held_directory
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from lakehand.engine.base import CancelToken, Ledger, Runner, TaskOutcome
 
 
 def to_stream(rows: pa.Table | pa.RecordBatch, *, compression: str | None = None) -> pa.Buffer:
@@ -56,7 +51,7 @@ Split = Callable[
 #: the order of their places where the runner is near, else in none.
 Join = Callable[[int, Iterator[tuple[int, pa.Buffer]]], Mapping[str, Any]]
 
-#: A piece may have so many bytes, for the sake of those who carry it.
+#: Maximum bytes of a piece, which limits the memory of the tasks that pass it on.
 MOST_PIECE_BYTES = 16 * 2**20
 #: Files of the first stage that a task of the second one keeps open.
 _OPEN_FILES = 64
@@ -74,7 +69,7 @@ class Room:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exchanged:
-    """What came of both stages."""
+    """The results of both stages."""
 
     #: What the tasks of the first stage said at their end.
     splits: tuple[Mapping[str, Any], ...]
@@ -123,8 +118,8 @@ def exchange(
 
     Both are functions of modules, or picklable objects. A typed failure of the first stage is
     raised, since every part may lack pieces; one of the second is an outcome. The ledger of `run`
-    says so if stopped tasks may still be at work. `room` is where pieces wait meanwhile if the
-    runner is near.
+    says so if stopped tasks may still be at work. `room` is where pieces are stored if the
+    runner is on this machine.
     """
     if isinstance(runner, Exchanging) and runner.is_elsewhere:
         return runner.exchange(split, payloads, join, parts=parts, run=run, cancel=cancel)
@@ -149,7 +144,7 @@ def _ignore(_outcome: TaskOutcome) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _SpoolingSplit:
-    """A task that writes its pieces into a file of its own, which no other attempt has."""
+    """A task that writes its pieces into a file that no other attempt uses."""
 
     split: Split
     room: Room

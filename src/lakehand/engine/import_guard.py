@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def leave_pandas_out() -> None:
-    """Keep Arrow from importing pandas, where nobody hands it objects of pandas.
+    """Keep Arrow from importing pandas where no objects of pandas are passed to it.
 
     It would do so for the first list that becomes an array, only to tell such objects from others,
-    and that takes 0.3 s. Whoever asks Arrow for a conversion later still gets it. Arrow itself is
+    and that takes 0.3 s. Later conversions to pandas still work. Arrow itself is
     not imported here: there are tasks that do without.
     """
     if "pyarrow" in sys.modules:

@@ -5,20 +5,20 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Self
 
-from lakehand.engine.base import (
+from lakehand.engine.runner_contract import (
     TASK_ATTEMPTS,
     CancelToken,
     TaskOutcome,
     attempt,
     describe,
     failed_for_good,
+    usable_cores,
 )
-from lakehand.engine.cores import usable_cores
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lakehand.engine.base import Ledger, OnResult, Task
+    from lakehand.engine.runner_contract import Ledger, OnResult, Task
     from lakehand.model.reports import EngineName
 
 
@@ -64,8 +64,8 @@ def _outcome(function: Task, payload: str, index: int) -> TaskOutcome:
     reason = ""
     for attempts in range(1, TASK_ATTEMPTS + 1):
         try:
-            answer = attempt(function, payload, cores=usable_cores())
-        except Exception as error:  # noqa: BLE001  whatever it is, it is tried again
+            answer = attempt(function, json.loads(payload), cores=usable_cores())
+        except Exception as error:  # noqa: BLE001  any unexpected error is retried
             reason = describe(error)
         else:
             return TaskOutcome(index=index, attempts=attempts, **answer)

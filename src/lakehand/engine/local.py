@@ -8,22 +8,23 @@ from collections import deque
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any, Self
 
-from lakehand.engine.base import (
+from lakehand.engine.local_worker import LocalWorker, leave_worker, take_worker
+from lakehand.engine.runner_contract import (
     TASK_ATTEMPTS,
     CancelToken,
+    CoreShare,
     OnResult,
     Task,
     TaskOutcome,
     failed_for_good,
+    usable_cores,
 )
-from lakehand.engine.cores import CoreShare, usable_cores
-from lakehand.engine.local_worker import LocalWorker, leave_worker, take_worker
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import TracebackType
 
-    from lakehand.engine.base import Ledger
+    from lakehand.engine.runner_contract import Ledger
     from lakehand.model.reports import EngineName
 
 _POLL_SECONDS = 0.1
@@ -109,7 +110,7 @@ class LocalRunner:
 
 
 class _Job:
-    """One call of `run`: what waits, how often it was tried, and what came of it."""
+    """One call of `run`: waiting tasks, their attempts and their outcomes."""
 
     def __init__(
         self,
@@ -140,7 +141,7 @@ class _Job:
         self.waiting.clear()
 
     def take(self, index: int, answer: Mapping[str, Any]) -> None:
-        """Note the answer of one attempt; an unforeseen error is tried again, before others."""
+        """Record the answer of one attempt; an unexpected error is retried before other tasks."""
         self._attempts[index] += 1
         attempts = self._attempts[index]
         if "error" in answer and attempts < TASK_ATTEMPTS:

@@ -44,7 +44,7 @@ def take_worker() -> LocalWorker:
 
 
 def leave_worker(worker: LocalWorker) -> None:
-    """Give a worker back. One that has a task is stopped: nobody waits for its answer."""
+    """Return a worker. One that has a task is stopped: no caller waits for its answer."""
     if worker.task is not None or not worker.park():
         worker.kill()
         return
@@ -130,7 +130,7 @@ class LocalWorker:
 
     def load(self, module: str) -> None:
         """Let it import `module` before it does anything else."""
-        # That it is dead is found out by whoever wants to wake it.
+        # The next `wake` finds out that it has ended.
         with suppress(OSError):
             self.connection.send_bytes(LOAD + module.encode())
 
@@ -143,7 +143,7 @@ class LocalWorker:
         return True
 
     def wake(self) -> bool:
-        """Give it the surroundings of this process as they are now; False if it has ended."""
+        """Give it the current environment of this process; False if it has ended."""
         environment = {**os.environ, "PYTHONPATH": self._path}
         self._function = None
         try:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lakehand.engine.base import TASK_ATTEMPTS, require_pyspark
+from lakehand.engine.runner_contract import TASK_ATTEMPTS, require_pyspark
 from lakehand.errors import EngineError, JavaMissingError
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ _OWN = {
     f"spark.executorEnv.{_SAFE_PATH}": "1",
 }
 # Spark hands bytes on and does little else, for a short while: the thorough compiler of Java takes
-# more time for that than it saves. What somebody sets as extraJavaOptions comes behind these.
+# more time for that than it saves. The caller's extraJavaOptions follow these.
 _JAVA_OPTIONS = "-XX:TieredStopAtLevel=1"
 _ON_ONE_MACHINE = {
     # A machine's own name often resolves to an address that it cannot reach itself on.
@@ -125,7 +125,7 @@ _ON_ONE_MACHINE = {
 
 
 def open_session(settings: Settings) -> tuple[Any, bool]:
-    """Return a Spark session, and whether it is ours to stop.
+    """Return a Spark session, and whether the caller has to stop it.
 
     The process's active session is used where there is one. Otherwise one is started: on the
     Spark Connect server `remote`, else on `master`, else on this machine.
@@ -155,7 +155,7 @@ def _started(builder: Any) -> Any:
         with _environment(_SAFE_PATH, "1"):
             return builder.getOrCreate()
     except Exception as error:
-        # Spark raises what it has: errors of its own, of py4j, of gRPC.
+        # Spark raises its errors, and those of py4j and gRPC.
         reason = str(error).partition("\n")[0]
         raise EngineError(
             f"Spark could not be started: {reason}",

@@ -14,8 +14,15 @@ from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary
 
 from lakehand._version import __version__
-from lakehand.engine.base import CancelToken, OnResult, Task, TaskOutcome, failed_for_good, group_of
-from lakehand.engine.cores import CoreShare
+from lakehand.engine.runner_contract import (
+    CancelToken,
+    CoreShare,
+    OnResult,
+    Task,
+    TaskOutcome,
+    failed_for_good,
+    group_of,
+)
 from lakehand.engine.session import open_session, setting_of
 from lakehand.engine.spark_exchange import (
     change_settings,
@@ -32,8 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
-    from lakehand.engine.base import Ledger
     from lakehand.engine.exchange import Exchanged, Join, Split
+    from lakehand.engine.runner_contract import Ledger
     from lakehand.model.reports import EngineName
     from lakehand.settings import Settings
 
@@ -115,7 +122,7 @@ class SparkRunner:
         """Run both stages as one job, as `Exchanging.exchange` promises."""
         work = pack_exchange(split, payloads, join, parts=parts)
         spark = self._session()
-        # With Spark Connect the job has no session of its own.
+        # With Spark Connect the job uses the caller's session.
         before = settings_of(spark) if _is_connect(spark) else {}
         make_frame = partial(
             exchange_frame, work=work, tasks=len(payloads), parts=parts, versions=versions()
@@ -179,11 +186,11 @@ def _take_session(spark: Any) -> Any:
 
 
 class _Job:
-    """A Spark job in a thread of its own, so that the driver can watch the ledger and stop it."""
+    """A Spark job in a separate thread, so that the driver can watch the ledger and stop it."""
 
     def __init__(self, spark: Any, make_frame: Callable[[Any], Any]) -> None:
         # Without Spark Connect a tag is found again only by the thread that set it, and that one
-        # is busy. There the job gets a session of its own, on the same Spark, to be interrupted.
+        # is busy. There the job gets a separate session, on the same Spark, to be interrupted.
         self._tag = f"lakehand-{uuid.uuid4().hex}" if _is_connect(spark) else None
         self._parent = spark
         try:
@@ -192,7 +199,7 @@ class _Job:
             self._is_speculative = setting_of(spark, "spark.speculation", "false") == "true"
             self._frame = make_frame(self._spark)
         except Exception as error:
-            # Spark raises what it has: errors of Java, of py4j, of the net, of its own client.
+            # Spark raises errors of Java, of py4j, of the network and of its client.
             raise EngineError(
                 f"Spark takes no tasks: {headline(error)}",
                 hint="give a session that is not stopped, or none: lakehand starts its own then",
@@ -208,7 +215,7 @@ class _Job:
                 self._spark.addTag(self._tag)
             for row in self._frame.collect():
                 self.outcomes[row["index"]] = json.loads(row["outcome"])
-        except Exception as error:  # noqa: BLE001  told to whoever waits for the job
+        except Exception as error:  # noqa: BLE001  raised by `wait`
             self.error = error
 
     @property
@@ -308,7 +315,7 @@ class _Results:
 
 
 def _expect_stragglers(run: Ledger | None) -> None:
-    """Spark ends stopped tasks a little later, and those of lost executors perhaps never."""
+    """Spark ends stopped tasks a little later, and those of lost executors possibly never."""
     if run is None:
         return
     try:

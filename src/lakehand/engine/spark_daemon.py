@@ -14,7 +14,7 @@ from lakehand.engine.import_guard import leave_pandas_out
 #: Names only, so that nothing here depends on what lies above.
 _NEEDED = (
     "lakehand.engine.spark_exchange",
-    "lakehand.rewrite.group_task",
+    "lakehand.rewrite.copy",
     "lakehand.rewrite.shuffle",
     "lakehand.formats.delta.worker",
 )

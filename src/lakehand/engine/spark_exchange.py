@@ -2,7 +2,7 @@
 
 For machines that are not this one. A row of the shuffle is the number of a part, the place there
 and a piece, which Spark does not look into. What the tasks of the first stage say at their end
-travels the same way, to a part of its own.
+is sent the same way, to a separate part.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakehand.engine.base import TaskOutcome, attempt_call
-from lakehand.engine.exchange import Exchanged
+from lakehand.engine.exchange import Exchanged, Join, Split
+from lakehand.engine.runner_contract import TaskOutcome, attempt
 from lakehand.engine.session import setting_of
 from lakehand.engine.spark_task import OUTCOME_SCHEMA
 from lakehand.errors import LakehandError, error_from_json
@@ -24,7 +24,6 @@ from lakehand.errors import LakehandError, error_from_json
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from lakehand.engine.exchange import Join, Split
 
 _PIECES = pa.schema([("part", pa.int32()), ("place", pa.int32()), ("piece", pa.binary())])
 _PIECE_SCHEMA = "part int, place int, piece binary"
@@ -42,7 +41,7 @@ _SETTINGS = {
 def pack_exchange(
     split: Split, payloads: Sequence[Mapping[str, Any]], join: Join, *, parts: int
 ) -> bytes:
-    """Return everything that the tasks of both stages need, unreadable to whoever prints it."""
+    """Return everything that the tasks of both stages need, unreadable in a log."""
     from pyspark import cloudpickle
 
     packed = [zlib.compress(json.dumps(payload).encode(), level=1) for payload in payloads]
@@ -57,7 +56,7 @@ def exchange_frame(
     change_settings(spark, _SETTINGS)
     numbers = spark.range(0, tasks, 1, tasks)
     pieces = numbers.mapInArrow(_splitting(work, parts, versions), _PIECE_SCHEMA)
-    # By number and not by hash: each part is a task of its own. One more is for what is said.
+    # By number and not by hash: each part is one task. One more part takes the answers.
     return pieces.repartitionById(parts + 1, "part").mapInArrow(_joining(work), OUTCOME_SCHEMA)
 
 
@@ -81,7 +80,7 @@ def read_exchanged(
     parts: int,
     mismatch: Callable[[Mapping[str, str]], LakehandError],
 ) -> Exchanged:
-    """Return what came of both stages; raises what a task of the first one failed with."""
+    """Return the results of both stages; raises the failure of a task of the first one."""
     said = outcomes[parts]["result"]["said"]
     for word in said:
         if "mismatch" in word:
@@ -166,7 +165,7 @@ def join_packed(work: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.R
     if part == parts:
         outcome = {"result": {"said": [json.loads(piece.to_pybytes()) for _, piece in pieces]}}
     else:
-        outcome = attempt_call(lambda: join(part, pieces)) | {"attempts": _attempt_number()}
+        outcome = attempt(join, part, pieces) | {"attempts": _attempt_number()}
     yield pa.RecordBatch.from_pydict({"index": [part], "outcome": [json.dumps(outcome)]})
 
 

@@ -12,15 +12,20 @@ import pickle
 import zlib
 from typing import TYPE_CHECKING, Any
 
-from lakehand.engine.base import TASK_ATTEMPTS, attempt, describe, failed_for_good
+from lakehand.engine.runner_contract import (
+    TASK_ATTEMPTS,
+    CoreShare,
+    Task,
+    attempt,
+    describe,
+    failed_for_good,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
-    from lakehand.engine.base import Task
-    from lakehand.engine.cores import CoreShare
 
 OUTCOME_SCHEMA = "index long, outcome string"
 
@@ -32,7 +37,7 @@ def pack_work(
     attempts_by_spark: int,
     share: CoreShare | None = None,
 ) -> bytes:
-    """Return everything that tasks need, unreadable to whoever prints it.
+    """Return everything that tasks need, unreadable in a log.
 
     `share` is how tasks share the cores of the one machine that they run on; None: on a cluster
     each gets what Spark grants it, and no more.
@@ -83,8 +88,8 @@ def shipped_function(
 def run_packed(work: bytes, index: int) -> dict[str, Any]:
     """Run one task on an executor and return its outcome.
 
-    An unforeseen exception is raised as long as Spark will try again, perhaps elsewhere. The last
-    attempt returns it instead: Spark would otherwise give up all other tasks too.
+    An unexpected exception is raised as long as Spark retries the task. The last attempt returns
+    it instead: Spark would otherwise cancel all other tasks too.
     """
     from pyspark import TaskContext
 
@@ -99,7 +104,7 @@ def run_packed(work: bytes, index: int) -> dict[str, Any]:
     last = attempts_by_spark if attempts_by_spark > 1 else TASK_ATTEMPTS
     for number in range(first, max(first, last) + 1):
         try:
-            return {**attempt(function, payload, cores=cores), "attempts": number}
+            return {**attempt(function, json.loads(payload), cores=cores), "attempts": number}
         except Exception as error:
             if number >= last:
                 failure = failed_for_good(index, describe(error), attempts=number).failure

@@ -21,14 +21,11 @@ from contextlib import suppress
 from functools import lru_cache
 from importlib import import_module
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from lakehand.engine.base import attempt, describe
 from lakehand.engine.import_guard import leave_pandas_out
+from lakehand.engine.runner_contract import Task, attempt, describe
 from lakehand.observe.steps import listen
-
-if TYPE_CHECKING:
-    from lakehand.engine.base import Task
 
 #: First byte of a message to a worker; a payload follows the number of its cores and a space.
 FUNCTION, PAYLOAD, STOP = b"f", b"p", b"s"
@@ -37,7 +34,7 @@ PARK, TAKE = b"w", b"t"
 #: Name of a module that tasks will need.
 LOAD = b"l"
 _PARKED_SECONDS = 20.0
-#: How long it may take to delete what lies on local disk when nobody waits for it any more.
+#: How long the deletion of local files may take once no caller waits for the worker.
 _LAST_SECONDS = 1.0
 
 
@@ -113,14 +110,14 @@ def _ignore_exit(unraisable: Any) -> None:
 
 
 def _leave(*_: object) -> None:
-    """End as by an exception: whoever has files on local disk deletes them on the way out."""
+    """End as by an exception, so that local files are deleted on the way out."""
     raise SystemExit(1)
 
 
 def _answer(function: bytes, payload: str, *, cores: int) -> dict[str, Any]:
     try:
-        return attempt(_load(function), payload, cores=cores)
-    except Exception as error:  # noqa: BLE001  the driver decides what an unforeseen error means
+        return attempt(_load(function), json.loads(payload), cores=cores)
+    except Exception as error:  # noqa: BLE001  the driver decides what an unexpected error means
         return {"error": describe(error)}
 
 

@@ -16,7 +16,7 @@ from sqlglot.errors import SqlglotError
 from lakehand.errors import PredicateError, UnknownColumnError
 from lakehand.expressions.duckdb_session import compute
 from lakehand.expressions.literals import quote_string
-from lakehand.expressions.logic import Junction, Negation, parse_logic
+from lakehand.expressions.logic import Junction, Logic, Negation, Parsed, parse_logic
 from lakehand.expressions.name_resolution import Resolver, SparkDialect, is_name, reference_name
 from lakehand.expressions.operators import OPERATORS, as_boolean
 from lakehand.expressions.spark_functions import FUNCTIONS, NAMED
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime
 
-    from lakehand.expressions.logic import Logic, Parsed
     from lakehand.expressions.value_lists import ValueList, Written
 
 _COMPILERS = {**OPERATORS, **FUNCTIONS}

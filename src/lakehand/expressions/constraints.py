@@ -16,13 +16,12 @@ from lakehand.errors import ConstraintError, PredicateError, RefusedError
 from lakehand.expressions.computed import Calculator, column_at
 from lakehand.expressions.operators import as_boolean
 from lakehand.expressions.spark_types import Typed, Unsupported, cast
-from lakehand.observe.clock import SystemClock
+from lakehand.observe.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from lakehand.model.table_head import RowRules
-    from lakehand.observe.clock import Clock
 
 #: Maximum number of violating rows in a message, and of characters of each value.
 _SHOWN_ROWS = 5

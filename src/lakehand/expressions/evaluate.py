@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def keep_true(predicate: Predicate, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the rows of `batch` for which `predicate` is true, in order.
+    """Return the rows of `batch` for which `predicate` is true, in their order.
 
     Only the columns of the predicate are passed to DuckDB; the rows are filtered by Arrow and so
     keep their types bit for bit.

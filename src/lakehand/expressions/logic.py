@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from sqlglot import exp
 from sqlglot.errors import ParseError
-from sqlglot.tokenizer_core import TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from lakehand.errors import PredicateError
 from lakehand.expressions.name_resolution import SparkDialect
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from sqlglot.parser import Parser
-    from sqlglot.tokenizer_core import Token
 
 #: Nesting levels of AND in OR in AND, and so on; redundant parentheses and NOTs do not count.
 _MAX_LEVELS = 100

@@ -14,18 +14,15 @@ from lakehand.errors import PredicateError
 from lakehand.expressions.computed import Calculator
 from lakehand.expressions.duckdb_session import compute
 from lakehand.expressions.engine_types import engine_schema, require_engine_types
-from lakehand.expressions.logic import map_leaves, parse_logic
+from lakehand.expressions.logic import Logic, Parsed, map_leaves, parse_logic
 from lakehand.expressions.name_resolution import reference_name
 from lakehand.expressions.spark_types import BOOLEAN, Typed, Unsupported
-from lakehand.expressions.value_lists import with_lists
-from lakehand.observe.clock import SystemClock
+from lakehand.expressions.value_lists import ValueList, with_lists
+from lakehand.observe.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from lakehand.expressions.logic import Logic, Parsed
-    from lakehand.expressions.value_lists import ValueList
-    from lakehand.observe.clock import Clock
 
 _ASKS_FOR_THE_TIME = re.compile(r"now|current_", re.IGNORECASE)
 _SHOWN_CHARACTERS = 500

@@ -15,21 +15,18 @@ import sqlglot
 from sqlglot import exp
 
 from lakehand.errors import PredicateError
-from lakehand.expressions.column_facts import Family, Knowledge, gather_facts
+from lakehand.expressions.column_facts import Column, Facts, Family, Knowledge, gather_facts
 from lakehand.expressions.conditions import CUT_TEXT_BYTES, conditions_of, known_column
 from lakehand.expressions.duckdb_session import compute
-from lakehand.expressions.logic import Junction, Negation, leaves
-from lakehand.expressions.value_lists import with_lists
+from lakehand.expressions.logic import Junction, Logic, Negation, leaves
+from lakehand.expressions.value_lists import ValueList, with_lists
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import numpy.typing as npt
 
-    from lakehand.expressions.column_facts import Column, Facts
-    from lakehand.expressions.logic import Logic
     from lakehand.expressions.predicate import Predicate
-    from lakehand.expressions.value_lists import ValueList
 
 if TYPE_CHECKING:
     Flags = npt.NDArray[np.bool_]

@@ -28,10 +28,11 @@ if TYPE_CHECKING:
     )
     from lakehand.model.maintenance import ExtraRetention, LogCleanup, OldValues
     from lakehand.model.order import Order
+    from lakehand.model.remedies import Consent, FileRepair
     from lakehand.model.retention import Deletion, DeletionOutcome, Forgotten, Protection
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.table_head import Evolution, TableHead
-    from lakehand.model.verification import Consent, FileRepair, Finding, LogCheck, LogRepair
+    from lakehand.model.verification import Finding, LogCheck, LogRepair
     from lakehand.model.work import Change, DataFile, Group, Receipt
     from lakehand.settings import Settings
     from lakehand.storage import Store
@@ -383,7 +384,7 @@ class ProvedCommit:
     proof: Mapping[str, Any] | None
     #: Files that it replaced, with the rows that were deleted then.
     inputs: tuple[DataFile, ...]
-    #: Files that took their place, as they were then.
+    #: Files that replaced them, as of that version.
     outputs: tuple[DataFile, ...]
 
 

@@ -71,7 +71,7 @@ def detect_format(store: Store) -> Format:
         if table_format.detect(store):
             return table_format
     raise NotATableError(
-        f"there is no table at {store.url}", hint=_what_is_there(store), table=store.url
+        f"there is no table at {store.url}", hint=_found_instead(store), table=store.url
     )
 
 
@@ -85,8 +85,8 @@ def format_of_root(directories: Iterable[str]) -> str | None:
     return next((name for name in FORMATS if load_format(name).root_directory in names), None)
 
 
-def _what_is_there(store: Store) -> str:
-    """Say what the root holds instead of a table."""
+def _found_instead(store: Store) -> str:
+    """Return the hint: what the location holds instead of a table."""
     directories, objects = store.list_directory()
     names = {directory.rstrip("/") for directory in directories}
     for marker, foreign in _FOREIGN_MARKERS.items():
@@ -98,8 +98,8 @@ def _what_is_there(store: Store) -> str:
     if names or objects:
         return f"it holds {_examples(names, objects)}; name the root directory of a table"
     if store.url.startswith("file:"):
-        return "nothing is there; check the spelling"
-    return "nothing is there; check the spelling, the bucket and the credentials"
+        return "the directory is empty or does not exist; check the path"
+    return "no objects are below this URL; check the path, the bucket and the credentials"
 
 
 def _examples(directories: set[str], objects: list[ObjectInfo]) -> str:

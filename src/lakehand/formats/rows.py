@@ -26,29 +26,15 @@ if TYPE_CHECKING:
     #: Ascending, each once.
     Positions = npt.NDArray[np.int64]
 
-__all__ = [
-    "ChangeFeedWorker",
-    "DeletedPositionsWorker",
-    "HiddenRows",
-    "NewRowsAsMoved",
-    "PlacedColumns",
-    "Positions",
-    "RowChange",
-    "RowChangeWorker",
-    "change_feed_of",
-    "require_change_feed",
-    "require_no_reserved_names",
-]
-
 _RESERVED = frozenset({FILE_NUMBER, POSITION, ROW_ID, ROW_VERSION})
 
-#: What happened to a row, for readers of changes: it went, it came, or it was one and is another.
+#: What happened to a row, for change data feed readers: deleted, inserted, before or after update.
 RowChange = Literal["gone", "came", "replaced", "replacing"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlacedColumns:
-    """What is read of rows beside their places."""
+    """What is read of rows in addition to their places."""
 
     columns: tuple[str, ...]
     #: Only rows for which this condition is true.
@@ -101,7 +87,7 @@ class RowChangeWorker(AppendWorker, DeletedPositionsWorker, Protocol):
 
     @property
     def hides_rows(self) -> bool:
-        """Whether the table wants rows to be deleted without their file being written anew."""
+        """Whether the table deletes rows without rewriting their file."""
         ...
 
     @property
@@ -157,7 +143,7 @@ class RowChangeWorker(AppendWorker, DeletedPositionsWorker, Protocol):
         ...
 
     def counted_rows(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return new rows, which are written as they are, under the columns of `new_rows`."""
+        """Return new rows, which are written unchanged, under the columns of `new_rows`."""
         ...
 
     def digest_new(
@@ -172,7 +158,7 @@ class RowChangeWorker(AppendWorker, DeletedPositionsWorker, Protocol):
         ...
 
     def hide_rows(self, files: Sequence[tuple[DataFile, Positions]], *, stem: str) -> HiddenRows:
-        """Delete rows of files without writing the files anew."""
+        """Delete rows of files without rewriting the files."""
         ...
 
 
@@ -258,7 +244,7 @@ class NewRowsAsMoved:
         return self.moved_rows
 
     def counted_rows(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return new rows as they are."""
+        """Return new rows unchanged."""
         return rows
 
     def digest_new(

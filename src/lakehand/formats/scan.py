@@ -11,7 +11,7 @@ import pyarrow as pa
 from lakehand.errors import UnknownColumnError
 from lakehand.expressions.column_facts import family_of
 from lakehand.expressions.engine_types import engine_type
-from lakehand.model.snapshot import quoted_column
+from lakehand.model.snapshot import Snapshot, quoted_column
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from lakehand.expressions.predicate import Predicate
     from lakehand.formats.base import FormatTable
     from lakehand.formats.worker import FormatWorker
-    from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import DataFile
 
 
@@ -118,7 +117,7 @@ def columns_with_bounds(predicate: Predicate, snapshot: Snapshot) -> list[str]:
 
 
 def unknown_bounds(schema: pa.Schema, columns: Sequence[str], *, count: int) -> pa.Array:
-    """Return the column `bounds` of so many files of which no bounds are known.
+    """Return the column `bounds` of `count` files without known bounds.
 
     UnknownColumnError if one of `columns` is not of the table.
     """

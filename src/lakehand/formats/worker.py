@@ -44,7 +44,7 @@ class WriteSpec:
     threads: int = 1
     #: In which order rows come, where that is a linear one: files say so of their row groups.
     sorted_by: tuple[Term, ...] = ()
-    #: Columns that get Bloom filters, and how often those may say perhaps for no.
+    #: Columns that get Bloom filters, and their target false-positive rate.
     bloom_columns: tuple[str, ...] = ()
     bloom_fpp: float = 0.01
     #: Whether files survive a power cut as soon as they are returned, or when they were handed to
@@ -100,14 +100,14 @@ class CopiedFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Copies:
-    """What came of files whose row groups were moved."""
+    """The result of copying row groups into one file."""
 
     files: tuple[CopiedFile, ...]
     #: What the footers of the inputs count, whichever of their row groups were moved.
     input_rows: int
 
 
-class FormatCopier(Protocol):
+class RowGroupCopier(Protocol):
     """Moves row groups. Picklable, and light: what decodes rows takes half a second to load."""
 
     def output_directory(self, like: Sequence[DataFile]) -> str | None:
@@ -170,7 +170,7 @@ class NewFiles(Protocol):
 class FormatWorker(Protocol):
     """A table as a task sees it: picklable, and bound to the snapshot it was made from.
 
-    `decoder` says who may decode rows. A format with one decoder of its own ignores it, but for
+    `decoder` says which decoder is used. A format with only one decoder ignores it, except for
     `require_any_decoder`: without a second decoder no proof may claim one.
     """
 
@@ -277,7 +277,7 @@ def require_any_decoder(decoder: Decoder, *, format_name: str) -> None:
 class ByteCopyWorker(Protocol):
     """The part of a worker that copies row groups byte for byte (`SupportsByteCopy`)."""
 
-    def copier(self, spec: WriteSpec | None = None) -> FormatCopier:
+    def copier(self, spec: WriteSpec | None = None) -> RowGroupCopier:
         """Return what copies row groups from file to file, where they are as `spec` asks."""
         ...
 

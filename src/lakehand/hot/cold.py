@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 
 from lakehand.errors import RefusedError, SchemaMismatchError, TableError
-from lakehand.expressions.predicate import parse_predicate
+from lakehand.expressions.predicate import Predicate, parse_predicate
 from lakehand.expressions.pruning import may_match
-from lakehand.formats.base import require_support
-from lakehand.formats.optional import SupportsRowChanges
+from lakehand.formats.base import FormatTable, require_support
+from lakehand.formats.optional import SupportsAppends, SupportsRowChanges
 from lakehand.formats.scan import columns_with_bounds
-from lakehand.hot.segments import Kind
+from lakehand.hot.segments import Entry, Kind
 from lakehand.sink.target import Target
 
 if TYPE_CHECKING:
@@ -23,10 +23,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from lakehand.expressions.predicate import Predicate
-    from lakehand.formats.base import FormatTable
-    from lakehand.formats.optional import SupportsAppends
-    from lakehand.hot.segments import Entry
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.table_head import TableHead
     from lakehand.model.work import DataFile

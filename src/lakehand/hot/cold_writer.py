@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 from datetime import timedelta
@@ -11,15 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakehand.errors import (
-    CommitUnknownError,
-    LakehandError,
-    StoreUnreachableError,
-    TableError,
-    WriterCollisionError,
-)
-from lakehand.hot.segments import Kind
-from lakehand.observe.logs import get_logger, log_event
+from lakehand import errors
+from lakehand.hot.segments import Entry, Kind
+from lakehand.observe import get_logger, log_event
 from lakehand.settings import Settings
 from lakehand.sink.background import timed_out
 from lakehand.sink.epochs import EpochState
@@ -28,9 +22,7 @@ from lakehand.sink.writer_lease import WriterLease
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from concurrent.futures import Future
 
-    from lakehand.hot.segments import Entry
     from lakehand.model.work import Receipt
     from lakehand.storage import Store
 
@@ -171,7 +163,7 @@ class ColdWriter:
         self._sink.rollback_epoch()
         if is_same:
             raise collision(self._sink.url, self._writer_id, epoch)
-        raise TableError(
+        raise errors.TableError(
             f"there is another table at {self._sink.url} than when the hot table was opened",
             table=self._sink.url,
             hint="nothing was written; the changes are kept in the log",
@@ -185,7 +177,7 @@ class ColdWriter:
         except Exception as error:
             # It may be in the table, but not before all is written.
             is_written = self._sink.epoch_state is not EpochState.OPEN
-            unclear = CommitUnknownError | StoreUnreachableError
+            unclear = errors.CommitUnknownError | errors.StoreUnreachableError
             self._is_in_doubt = is_written and isinstance(error, unclear)
             raise
         return receipt
@@ -198,7 +190,7 @@ class ColdWriter:
     def _close_sink(self) -> None:
         try:
             self._sink.close()
-        except LakehandError as error:
+        except errors.LakehandError as error:
             message = "The sink of a hot table could not be closed: %s"
             log_event(_logger, logging.WARNING, "hot_sink_close", message, error.message)
 
@@ -216,8 +208,8 @@ def claim_name(store: Store, writer_id: str, *, log_id: str | None) -> None:
             lease.check()
         else:
             lease.claim()
-    except WriterCollisionError as error:
-        raise WriterCollisionError(
+    except errors.WriterCollisionError as error:
+        raise errors.WriterCollisionError(
             f"{writer_id!r} is the name of another hot table's log on {store.url}",
             table=store.url,
             writer_id=writer_id,
@@ -226,9 +218,9 @@ def claim_name(store: Store, writer_id: str, *, log_id: str | None) -> None:
         ) from error
 
 
-def collision(table: str, writer_id: str, epoch: int) -> WriterCollisionError:
+def collision(table: str, writer_id: str, epoch: int) -> errors.WriterCollisionError:
     """Return the error for an epoch that is in a table, and not by the hot table whose it is."""
-    return WriterCollisionError(
+    return errors.WriterCollisionError(
         f"another process has committed to {table} under the writer id {writer_id!r}: epoch {epoch}"
         " is in the table, and this hot table has not committed it",
         table=table,

@@ -8,8 +8,8 @@ import threading
 from typing import TYPE_CHECKING
 
 from lakehand.errors import BackpressureError, WriteTimeoutError
+from lakehand.observe import get_logger, log_event
 from lakehand.observe.clock import SystemClock
-from lakehand.observe.logs import get_logger, log_event
 from lakehand.storage.retry import RetryPolicy
 
 if TYPE_CHECKING:

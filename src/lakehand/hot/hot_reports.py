@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 
-from lakehand.model.reports import Report
+from lakehand.model.reports import Outcome, Report
 
 if TYPE_CHECKING:
     from lakehand.hot.flusher import Flusher
     from lakehand.hot.hot_table import HotTable
     from lakehand.hot.opening import Opened
-    from lakehand.model.reports import Outcome
     from lakehand.model.snapshot import Snapshot
 
 

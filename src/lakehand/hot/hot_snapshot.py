@@ -14,7 +14,7 @@ from lakehand.expressions.duckdb_session import select
 from lakehand.expressions.evaluate import keep_true
 from lakehand.expressions.literals import literal
 from lakehand.hot.segments import Entry, Kind
-from lakehand.rows.operation import query_tables
+from lakehand.rows.row_operation import query_tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

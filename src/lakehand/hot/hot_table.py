@@ -11,14 +11,14 @@ from __future__ import annotations
 import threading
 import warnings
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import pyarrow as pa
 
 from lakehand.errors import BackpressureError, HotTierError, ValidationError, WriteTimeoutError
 from lakehand.hot.flusher import Flusher
-from lakehand.hot.hot_reports import FlushReport, storage_stats
-from lakehand.hot.hot_snapshot import key_table
+from lakehand.hot.hot_reports import FlushReport, StorageStats, storage_stats
+from lakehand.hot.hot_snapshot import HotSnapshot, key_table
 from lakehand.hot.opening import HotOptions, Opened, open_parts
 from lakehand.hot.ownership import log_directory
 from lakehand.hot.segments import Kind, encode
@@ -32,10 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
-    from typing import Unpack
 
-    from lakehand.hot.hot_reports import StorageStats
-    from lakehand.hot.hot_snapshot import HotSnapshot
     from lakehand.hot.layers import Memtable
     from lakehand.model.reports import OperationReport
     from lakehand.settings.setting_types import CompactSettings, CreateSettings

@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakehand.errors import HotTierError
-from lakehand.hot.segments import Entry, decode
+from lakehand.hot.segments import Entry, Kind, decode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from lakehand.hot.segments import Kind
     from lakehand.hot.write_ahead_log import WriteAheadLog
 
 

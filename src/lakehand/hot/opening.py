@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakehand.errors import (
-    UnknownColumnError,
-)
-from lakehand.hot.cold import ColdTable
+from lakehand import errors
+from lakehand.hot.cold import ColdTable, ColdView
 from lakehand.hot.cold_writer import ColdWriter, claim_name, collision
 from lakehand.hot.hot_snapshot import check_key
 from lakehand.hot.journal import Journal
 from lakehand.hot.layers import Layers, Memtable
 from lakehand.hot.ownership import DirectoryLock, Owner, Ownership, claim, new_writer_id
-from lakehand.hot.segments import Entry, Kind, decode
+from lakehand.hot.segments import Entry, Kind, Scanned, decode
 from lakehand.hot.write_ahead_log import WriteAheadLog
 from lakehand.schema.conform import Conformer
 
@@ -26,9 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from lakehand.hot.cold import ColdView
     from lakehand.hot.flusher import Flusher
-    from lakehand.hot.segments import Scanned
     from lakehand.settings import Settings
     from lakehand.storage import Store
 
@@ -76,7 +72,7 @@ class Opened:
         for batch in batches:
             for name in self.key:
                 if name not in batch.schema.names:
-                    raise UnknownColumnError(name, batch.schema.names)
+                    raise errors.UnknownColumnError(name, batch.schema.names)
         fitted = [conformer.conform(batch.select(list(self.key))) for batch in batches]
         return pa.Table.from_batches(fitted) if fitted else schema.empty_table()
 

@@ -14,18 +14,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from lakehand.errors import (
-    HotLogError,
-    HotLogLockedError,
-    HotTableTakenError,
-    LakehandError,
-    ObjectExistsError,
-    ObjectNotFoundError,
-    ValidationError,
-)
+from lakehand import errors
 from lakehand.model.documents import DocumentError, parse_object, read_value
 from lakehand.model.quantities import parse_local_path
-from lakehand.observe.logs import get_logger, log_event
+from lakehand.observe import get_logger, log_event
 from lakehand.storage.local_files import TemporaryFile, make_directory, translated
 
 if TYPE_CHECKING:
@@ -47,7 +39,7 @@ def log_directory(path: str | Path | None, *, field: str) -> Path | None:
     try:
         return Path(parse_local_path(path)).absolute()
     except ValueError as error:
-        raise ValidationError(
+        raise errors.ValidationError(
             f"the log of a hot table cannot be kept there: {error}",
             field=field,
             value=str(path),
@@ -69,7 +61,7 @@ class DirectoryLock:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(self._descriptor)
-            raise HotLogLockedError(
+            raise errors.HotLogLockedError(
                 f"the log {directory} is open already, here or in another process",
                 path=str(directory),
                 hint="one process at a time has a log open; give each its own directory",
@@ -132,7 +124,7 @@ def claim(
     with translated("get", str(path)):
         manifest = Manifest.of(path.read_bytes(), path)
     if manifest.table_id != table_id:
-        raise HotLogError(
+        raise errors.HotLogError(
             f"the log {directory} is of the table that was at {manifest.table}, and not of the one"
             f" that is at {table} now",
             path=str(directory),
@@ -157,7 +149,7 @@ def new_writer_id() -> str:
 def _require(field: str, there: object, asked: object, directory: Path) -> None:
     if there != asked:
         message = f"the log {directory} was begun with the {field} {there!r}, and not {asked!r}"
-        raise ValidationError(message, field=field, value=asked)
+        raise errors.ValidationError(message, field=field, value=asked)
 
 
 def _write(path: Path, manifest: Manifest) -> None:
@@ -172,8 +164,8 @@ def _write(path: Path, manifest: Manifest) -> None:
             raise
 
 
-def _unreadable(path: Path) -> HotLogError:
-    return HotLogError(
+def _unreadable(path: Path) -> errors.HotLogError:
+    return errors.HotLogError(
         f"{path} does not say which table its log is of, or is of another version of lakehand",
         path=str(path),
         hint="nothing was changed; restore it from a copy",
@@ -277,7 +269,7 @@ class Ownership:
         if not self.store.exists(_mark(self.owner)):
             return
         url = self.store.url
-        raise HotTableTakenError(
+        raise errors.HotTableTakenError(
             f"another hot table has taken {url} over: the changes of {self.owner.writer_id!r} that"
             " are not in the table are older than newer rows of the table",
             table=url,
@@ -294,7 +286,7 @@ class Ownership:
             there = self._read()
             if there is not None and there.identity == self.owner.identity:
                 self.store.delete([_KEY])
-        except LakehandError as error:
+        except errors.LakehandError as error:
             message = "%s is still taken by this hot table, and others are refused: %s"
             url, reason = self.store.url, error.message
             log_event(_logger, logging.WARNING, "hot_table_still_taken", message, url, reason)
@@ -316,7 +308,7 @@ class Ownership:
     def _create(self) -> None:
         try:
             self.store.put_if_absent(_KEY, self._content(self.owner))
-        except ObjectExistsError:
+        except errors.ObjectExistsError:
             there = self._read()
             if there is None or there.identity != self.owner.identity:
                 raise self._taken(there) from None
@@ -327,7 +319,7 @@ class Ownership:
     def _read(self) -> Owner | None:
         try:
             content = self.store.get(_KEY)
-        except ObjectNotFoundError:
+        except errors.ObjectNotFoundError:
             return None
         try:
             document = parse_object(content)
@@ -335,15 +327,15 @@ class Ownership:
                 return read_value(Owner, document)
         except DocumentError:
             pass
-        raise HotTableTakenError(
+        raise errors.HotTableTakenError(
             f"{_KEY} of {self.store.url} says nothing that this version of lakehand can read",
             table=self.store.url,
             hint="nothing was changed; if no other hot table writes to this table, delete it",
         )
 
-    def _taken(self, there: Owner | None) -> HotTableTakenError:
+    def _taken(self, there: Owner | None) -> errors.HotTableTakenError:
         other = "one that was opened just now" if there is None else there.described()
-        return HotTableTakenError(
+        return errors.HotTableTakenError(
             f"another hot table brings changes by key into {self.store.url}: {other}",
             table=self.store.url,
             path=None if there is None else there.log,

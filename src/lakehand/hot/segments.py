@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakehand.errors import HotLogError, ValidationError
-from lakehand.observe.logs import get_logger, log_event
+from lakehand.observe import get_logger, log_event
 from lakehand.storage.local_files import TemporaryFile, is_temporary, sync_directory, translated
 
 if TYPE_CHECKING:

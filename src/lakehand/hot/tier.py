@@ -6,7 +6,7 @@ import re
 import threading
 import warnings
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from lakehand.errors import HotTierError, ValidationError
 from lakehand.hot.flusher import Flusher
@@ -17,7 +17,6 @@ from lakehand.settings import Settings
 if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
-    from typing import Unpack
 
     from lakehand.hot.hot_reports import FlushReport, StorageStats
     from lakehand.model.reports import OperationReport

@@ -23,7 +23,7 @@ from lakehand.hot.segments import (
     segment_from_spare,
     segment_path,
 )
-from lakehand.observe.logs import get_logger, log_event
+from lakehand.observe import get_logger, log_event
 from lakehand.observe.steps import Step, reached
 from lakehand.storage.local_files import translated
 

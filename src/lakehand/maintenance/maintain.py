@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Any
 from lakehand.assess.inspection import measure
 from lakehand.errors import ValidationError, describe_error
 from lakehand.formats.optional import reason_against
-from lakehand.maintenance.steps import carry_out, choose_rewrite, vacuum_if_due
+from lakehand.maintenance.due_steps import RewriteChoice, carry_out, choose_rewrite, vacuum_if_due
 from lakehand.model.maintenance import MAINTENANCE_STEPS, MaintenanceReport, MaintenanceStep
 from lakehand.model.quantities import format_bytes, format_count, format_duration
-from lakehand.observe import reported
-from lakehand.observe.clock import SystemClock
-from lakehand.observe.logs import get_logger
-from lakehand.observe.stopwatch import Stopwatch
+from lakehand.observe import OnProgress, Progress, get_logger, reported
+from lakehand.observe.clock import Clock, Stopwatch, SystemClock
 from lakehand.planning.policy import (
     LEFT_DESCRIPTIONS,
     Reason,
@@ -27,12 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
     from lakehand.formats.base import FormatTable
-    from lakehand.maintenance.steps import RewriteChoice
     from lakehand.model.maintenance import MaintenanceOutcome, StepOutcome
     from lakehand.model.reports import OperationReport
     from lakehand.model.retention import VacuumReport
-    from lakehand.observe import OnProgress, Progress
-    from lakehand.observe.clock import Clock
     from lakehand.settings import Settings
 
 _STOPPED_EARLY = "stopped early"
@@ -93,7 +88,7 @@ def maintain(
     on_progress: OnProgress | None = None,
     clock: Clock | None = None,
 ) -> MaintenanceReport:
-    """Do whatever is due. A step that fails is reported, and the others are taken all the same."""
+    """Do whatever is due. A step that fails is reported, and the others are still taken."""
     clock = clock or SystemClock()
     watch = Stopwatch(clock)
     common = {"dry_run": dry_run, "spark": spark, "clock": clock}
@@ -171,7 +166,7 @@ class _Maintenance:
         self.version = self._snapshot.version
 
     def run(self) -> tuple[MaintenanceStep, ...]:
-        """Take the steps. What a vacuum commits is folded by the checkpoint, so that comes last."""
+        """Take the steps. The checkpoint is last, so that it includes the commits of the vacuum."""
         return (
             self._guard("compact", self._rewrite),
             self._take("vacuum", self._vacuum),
@@ -275,7 +270,7 @@ class _Maintenance:
     def _outcome(
         self, *, is_due: bool, is_done: bool = True, has_failed: bool = False
     ) -> StepOutcome:
-        """Return what became of a step that may have been due, and may have done nothing."""
+        """Return the outcome of a step that may have been due, and may have done nothing."""
         if is_due and self._dry_run:
             return "dry_run"
         if is_due and is_done:
@@ -283,7 +278,7 @@ class _Maintenance:
         return "failed" if has_failed else "nothing_to_do"
 
     def _read_again(self, *, if_changed: bool, version: int) -> None:
-        """Look at the table again, if this call changed it or somebody else made a `version`."""
+        """Read the table again, if this call changed it or another writer made a `version`."""
         if if_changed or version != self._snapshot.version:
             self._snapshot = self._table.snapshot()
             self.version = self._snapshot.version

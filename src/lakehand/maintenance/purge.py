@@ -1,4 +1,4 @@
-"""Purge on one page: rewrite files with deleted rows -> vacuum -> clean the log -> report the rest.
+"""Purge: rewrite files with deleted rows -> vacuum -> clean the log -> report the rest.
 
 For requests to erase: deleted rows and dropped columns are hidden from readers, but still in files
 of this and of older versions, and values of them are in the log.
@@ -7,20 +7,19 @@ of this and of older versions, and values of them are in the log.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehand.formats.base import require_support
+from lakehand.formats.base import FormatTable, require_support
 from lakehand.formats.optional import SupportsPurge
-from lakehand.model.maintenance import ExtraRetention, PurgeReport, Remains
+from lakehand.model.maintenance import ExtraRetention, OldValues, PurgeReport, Remains
 from lakehand.model.quantities import format_count, format_duration
-from lakehand.observe import reported
-from lakehand.observe.clock import SystemClock
-from lakehand.observe.stopwatch import Stopwatch
+from lakehand.observe import OnProgress, reported
+from lakehand.observe.clock import Clock, Stopwatch, SystemClock
 from lakehand.planning.compaction import plan_compaction
 from lakehand.planning.policy import CompactionPolicy, Reason
 from lakehand.retention.log_maintenance import clean_logs, held_versions
@@ -32,21 +31,16 @@ from lakehand.runs import list_runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from datetime import datetime
 
-    from lakehand.formats.base import FormatTable
-    from lakehand.model.maintenance import OldValues
     from lakehand.model.reports import Outcome
     from lakehand.model.retention import Holder, VacuumReport
     from lakehand.model.snapshot import Snapshot
-    from lakehand.observe import OnProgress
-    from lakehand.observe.clock import Clock
     from lakehand.planning.plan import Plan
     from lakehand.settings import Settings
 
 #: Where repair keeps what it took out of a table.
 BACKUPS = "_lakehand/aside"
-#: Of a file whose rows nobody has counted; so many that one of them does not count.
+#: Assumed rows of a file without a row count; large enough to make one row insignificant.
 _ROWS_OF_UNCOUNTED = 1_000_000
 
 
@@ -133,7 +127,7 @@ def purge(
 
 
 def _plan(table: FormatTable, hidden: _Hidden, settings: Settings) -> Plan:
-    """Plan to write every affected file anew, and no other, however few of its rows are deleted.
+    """Plan to rewrite every affected file, and no other, however few of its rows are deleted.
 
     No footer is given to the planner, so nothing is moved byte for byte.
     """
@@ -284,7 +278,7 @@ class _Left:
         return self._old.at + self._retention + self._grace
 
     def _quarantine_ends_at(self) -> datetime | None:
-        """Return when the last quarantine ends; in a dry run nothing is quarantined anew."""
+        """Return when the last quarantine ends; a dry run quarantines nothing."""
         return max((found.sweep_after for found in self._quarantines), default=None)
 
     def _holders(self) -> list[Holder]:

@@ -64,7 +64,7 @@ class Gathering(Generic[B]):
 def gathered(
     batches: Iterable[B], *, rows: int | None = None, size: int | None = None
 ) -> Iterator[list[B]]:
-    """Yield batches in lists, each of about so many rows or bytes."""
+    """Yield batches in lists, each of about `rows` rows or `size` bytes."""
     waiting = Gathering[B](rows=rows, size=size)
     for batch in batches:
         if waiting.add(batch):
@@ -89,7 +89,7 @@ def divide(
     most_bytes: int,
     most_items: int | None = None,
 ) -> Iterator[list[T]]:
-    """Divide items, in their order, into portions of so many bytes; a larger one is alone.
+    """Divide items, in their order, into portions of limited size; a larger item is alone.
 
     >>> list(divide([5, 1, 1, 9, 2], size_of=int, most_bytes=6))
     [[5, 1], [1], [9], [2]]
@@ -108,7 +108,7 @@ def divide(
 
 
 def sliced(table: pa.Table, rows: int) -> list[pa.Table]:
-    """Return a table in slices of so many rows."""
+    """Return a table in slices of `rows` rows."""
     return [table.slice(start, rows) for start in range(0, table.num_rows, rows)]
 
 

@@ -30,7 +30,7 @@ _NAMES: Mapping[str, Any] = {
 
 
 class DocumentError(ValueError):
-    """A document does not have the expected form. Callers turn this into an error of their own."""
+    """A document does not have the expected form. Callers turn this into a typed error."""
 
 
 def parse_object(text: bytes | str) -> dict[str, Any]:

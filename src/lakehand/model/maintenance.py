@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from lakehand.model.reports import Report
+from lakehand.model.reports import CheckpointReport, OperationReport, Outcome, Report
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from datetime import datetime
 
-    from lakehand.model.reports import CheckpointReport, OperationReport, Outcome
     from lakehand.model.retention import VacuumReport
 
 #: The steps of `maintain`, by their verbs. A table is either compacted or clustered.

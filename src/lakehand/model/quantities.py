@@ -184,7 +184,7 @@ def parse_string(value: str) -> str:
 
 
 def parse_time_zone(value: str) -> str:
-    """Take the name of a time zone as it is, or an offset from UTC.
+    """Parse the name of a time zone, or an offset from UTC.
 
     >>> parse_time_zone("Europe/Berlin"), parse_time_zone("+02:00")
     ('Europe/Berlin', '+02:00')

@@ -37,7 +37,7 @@ class Report:
 
     @property
     def errors(self) -> tuple[Mapping[str, Any], ...]:
-        """What went wrong without ending the operation; a field of reports that can have any."""
+        """Errors that did not end the operation; a field of reports that can have any."""
         return ()
 
     def to_json(self) -> dict[str, Any]:

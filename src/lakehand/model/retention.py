@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lakehand.model.reports import Report
+from lakehand.model.reports import Outcome, Report
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import timedelta
 
     import pyarrow as pa
-
-    from lakehand.model.reports import Outcome
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

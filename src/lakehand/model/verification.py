@@ -10,6 +10,8 @@ from lakehand.model.reports import Report
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from lakehand.model.remedies import ConsentName
+
 #: Whether there are findings.
 Soundness = Literal["sound", "damaged"]
 
@@ -129,43 +131,7 @@ class Verification(Report):
     duration_ms: float
 
 
-#: Options by which a caller accepts the consequences of a repair.
-ConsentName = Literal["accept_data_loss", "accept_changed_files", "restore_deleted_rows"]
-#: Possible repairs of a file's entry.
-FileRepair = Literal[
-    "drop_files",
-    "restore_deleted_rows",
-    "accept_changed_files",
-    "correct_deletion_count",
-    "recompute_statistics",
-    "remove_duplicate_entries",
-]
 RepairOutcome = Literal["committed", "nothing_to_do", "dry_run", "refused"]
-
-
-def option_of(consent: ConsentName) -> str:
-    """Return the command's option for a consent.
-
-    >>> option_of("accept_data_loss")
-    '--accept-data-loss'
-    """
-    return "--" + consent.replace("_", "-")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Consent:
-    """What the caller accepts. Without it no data is lost, and no evidence of a loss hidden."""
-
-    #: Unreadable or missing data may be dropped.
-    accept_data_loss: bool = False
-    #: Files that do not match their size, statistics or checksum may be accepted.
-    accept_changed_files: bool = False
-    #: Rows whose deletion vector is lost may become visible again.
-    restore_deleted_rows: bool = False
-
-    def allows(self, name: ConsentName | None) -> bool:
-        """Return whether a repair that needs this consent is allowed; None: it needs none."""
-        return name is None or bool(getattr(self, name))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import operator
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex, cast
 
 from lakehand.errors import ValidationError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import SupportsIndex
 
     from lakehand.model.order import Curve
 

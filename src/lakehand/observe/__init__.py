@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from lakehand.observe.emit import Subscription, emit, reported, subscribe, telling
-from lakehand.observe.logs import configure_logging, get_logger, log_event
-from lakehand.observe.progress import OnProgress, Progress
+from lakehand.observe.emit import (
+    OnProgress,
+    Progress,
+    Subscription,
+    configure_logging,
+    emit,
+    get_logger,
+    log_event,
+    reported,
+    subscribe,
+    telling,
+)
 
 __all__ = [
     "OnProgress",

@@ -1,21 +1,97 @@
-"""The one place that every report and every progress value passes.
+"""What operations tell: log records, progress and reports.
 
-It is the seam for metrics, logs and services: they subscribe here, and need not know the verbs.
+Every report and every progress value passes `emit`. Metrics, logs and services subscribe there,
+and need not know the verbs.
 """
 
 from __future__ import annotations
 
+import json
 import logging
+import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import wraps
 from threading import Lock
-from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar
 
-from lakehand.observe.logs import get_logger, log_event
+_ROOT = "lakehand"
+# A library logs nothing until its user configures logging.
+logging.getLogger(_ROOT).addHandler(logging.NullHandler())
 
-if TYPE_CHECKING:
-    from lakehand.observe.progress import OnProgress, Progress
+
+def get_logger(module: str) -> logging.Logger:
+    """Return the logger of a lakehand module."""
+    return logging.getLogger(module if module.startswith(_ROOT) else f"{_ROOT}.{module}")
+
+
+def log_event(
+    logger: logging.Logger, level: int, event: str, message: str, *args: Any, **fields: Any
+) -> None:
+    """Log `message % args` with the stable event name `event` and additional fields."""
+    logger.log(level, message, *args, extra={"event": event, "fields": fields})
+
+
+def is_logging_configured(logger: logging.Logger) -> bool:
+    """Return whether logging is configured, so that records of `logger` are shown."""
+    found: logging.Logger | None = logger
+    while found is not None:
+        if any(not isinstance(handler, logging.NullHandler) for handler in found.handlers):
+            return True
+        found = found.parent if found.propagate else None
+    return False
+
+
+class JsonFormatter(logging.Formatter):
+    """Formats each record as one line of JSON."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        document = {
+            "at": datetime.fromtimestamp(record.created, UTC).isoformat(),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": getattr(record, "event", None),
+            "message": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            document["exception"] = self.formatException(record.exc_info)
+        return json.dumps(document, default=str)
+
+
+def configure_logging(*, level: str, form: str, with_time: bool = False) -> None:
+    """Write lakehand's log records to stderr, as the command does."""
+    handler = logging.StreamHandler(sys.stderr)
+    line = "%(asctime)s %(message)s" if with_time else "%(levelname)s %(name)s: %(message)s"
+    text = logging.Formatter(line, datefmt="%Y-%m-%d %H:%M:%S")
+    handler.setFormatter(JsonFormatter() if form == "json" else text)
+    logger = logging.getLogger(_ROOT)
+    logger.handlers = [handler]
+    logger.setLevel(level.upper())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Progress:
+    """Progress of an operation. An exception from the callback cancels the operation safely."""
+
+    #: Phase of the operation: survey, read, write, prove, commit, ...
+    phase: str
+    done: int
+    #: None if not known yet.
+    total: int | None = None
+    #: What is counted: groups, files, bytes.
+    unit: str = ""
+    #: The same in bytes read, for units that differ in size.
+    done_bytes: int | None = None
+    total_bytes: int | None = None
+    #: The verb, and the URL of the table that it works on.
+    operation: str = ""
+    table: str = ""
+
+
+OnProgress = Callable[[Progress], None]
+
 
 P = ParamSpec("P")
 R = TypeVar("R")

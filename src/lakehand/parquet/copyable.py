@@ -30,14 +30,13 @@ from lakehand.parquet.footer import (
     split_footer,
 )
 from lakehand.parquet.leaves import INT96, Leaf, is_known, leaves
-from lakehand.parquet.thrift import encode
+from lakehand.parquet.thrift import Struct, encode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
 
-    from lakehand.parquet.thrift import Struct
 
 _WRITER = re.compile(r"(?P<name>.*?)\s+version\s+(?P<version>[^\s(]+)", re.DOTALL)
 _NUMBERS = re.compile(r"(\d+)\.(\d+)")

@@ -11,14 +11,12 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lakehand.parquet.footer import ChunkField, ColumnField, StatisticsField, chunks, field
-from lakehand.parquet.leaves import BYTE_ARRAY, DOUBLE, FLOAT, INT32, INT64
+from lakehand.parquet.footer import ChunkField, ColumnField, Footer, StatisticsField, chunks, field
+from lakehand.parquet.leaves import BYTE_ARRAY, DOUBLE, FLOAT, INT32, INT64, Leaf
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from lakehand.parquet.footer import Footer
-    from lakehand.parquet.leaves import Leaf
     from lakehand.parquet.thrift import Struct
 
 _FORMS = {INT32: "<i", INT64: "<q", FLOAT: "<f", DOUBLE: "<d"}

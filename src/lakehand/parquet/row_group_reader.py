@@ -121,7 +121,7 @@ class RowGroup:
         return int(self.file.metadata.row_group(self.index).num_rows)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Decode the row group in order, in batches of bounded size."""
+        """Decode the row group from its first row, in batches of bounded size."""
         if not self.leaves:
             yield from _batches_without_columns(self.rows)
             return

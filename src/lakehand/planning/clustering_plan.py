@@ -1,7 +1,7 @@
 """Selects the files to cluster.
 
 Files that were clustered together are a unit: they hardly overlap. New files overlap everything, so
-they are clustered into a unit of their own first, which costs only their own bytes. Overlapping
+they are clustered into a separate unit first, which costs only their own bytes. Overlapping
 units are merged if that at least doubles what is written anyway. So there are never more than a few
 units, a row is rewritten a few times and not with every run, and a second run finds nothing to do.
 """
@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from lakehand.planning.compaction import cut_to_caps, plan_drafts
-from lakehand.planning.compaction_candidates import read_files
+from lakehand.planning.compaction import CutGroups, Planning, cut_to_caps, plan_drafts
 from lakehand.planning.drafts import draft_groups
 from lakehand.planning.file_bounds import Extent, extents_of
-from lakehand.planning.footer_survey import sum_by_owner
+from lakehand.planning.footer_survey import Files, read_files, sum_by_owner
 from lakehand.planning.overlap import overlap_depth
-from lakehand.planning.policy import CHOSEN, Reason, code_of
+from lakehand.planning.policy import CHOSEN, CompactionPolicy, Reason, code_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -28,10 +27,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lakehand.model.snapshot import Snapshot
-    from lakehand.planning.compaction import CutGroups, Planning
-    from lakehand.planning.compaction_candidates import Files
     from lakehand.planning.footer_survey import Flags, Integers
-    from lakehand.planning.policy import CompactionPolicy, ReasonCodes
+    from lakehand.planning.policy import ReasonCodes
 
 #: A query may read one file of an old unit and one of a new one, and no more.
 _HEALTHY_DEPTH = 2

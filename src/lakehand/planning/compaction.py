@@ -12,11 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.model.reports import Forecast, Remaining
-from lakehand.planning.compaction_candidates import find_candidates, read_files
-from lakehand.planning.drafts import draft_groups, split_at_caps
-from lakehand.planning.footer_survey import sum_by_owner
-from lakehand.planning.method import are_tiny, copy_affinity
-from lakehand.planning.plan import Plan, format_partition
+from lakehand.planning.drafts import Drafts, are_tiny, copy_affinity, draft_groups, split_at_caps
+from lakehand.planning.footer_survey import find_candidates, read_files, sum_by_owner
+from lakehand.planning.plan import Plan, PlannedGroup, format_partition
 from lakehand.planning.policy import CHOSEN, LEFT, Reason, code_of, count_reasons, reason_column
 
 if TYPE_CHECKING:
@@ -24,10 +22,7 @@ if TYPE_CHECKING:
 
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import Strategy
-    from lakehand.planning.compaction_candidates import Candidates, Files
-    from lakehand.planning.drafts import Drafts
-    from lakehand.planning.footer_survey import Flags, Integers
-    from lakehand.planning.plan import PlannedGroup
+    from lakehand.planning.footer_survey import Candidates, Files, Flags, Integers
     from lakehand.planning.policy import CompactionPolicy, ReasonCodes
 
 
@@ -371,7 +366,7 @@ def _groups(candidates: Candidates, policy: CompactionPolicy, ranks: Integers) -
     bins = pack(items, policy.strategy, limits)
     sizes = np.bincount(bins, minlength=len(chosen))
     has_must = np.bincount(bins, weights=candidates.must[chosen], minlength=len(chosen)) > 0
-    # A single file without a reason of its own would be rewritten into itself.
+    # A single file without a reason would be rewritten into itself.
     worthwhile = (sizes > 1) | has_must
     numbers = np.cumsum(worthwhile & (sizes > 0)) - 1
     group_of_file = np.full(len(files), -1, np.int64)

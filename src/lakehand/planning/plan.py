@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from lakehand.errors import ReplanError, ValidationError
 from lakehand.model.documents import DocumentError, parse_object, read_value
 from lakehand.model.reports import Forecast, Measured, Remaining
-from lakehand.planning.policy import CompactionPolicy
+from lakehand.planning.policy import CompactionPolicy  # noqa: TC001  read_value needs it
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from lakehand.model.order import Curve
     from lakehand.model.work import Method
     from lakehand.planning.footer_survey import Integers
-    from lakehand.planning.policy import CompactionPolicy
 
 _MIB = 2**20
 #: Row groups copied byte for byte, with checksums at both ends.

@@ -6,16 +6,14 @@ from typing import TYPE_CHECKING, NoReturn
 
 from lakehand.errors import CorruptFileError, ProofError
 from lakehand.model.work import Proof
-from lakehand.parquet.blocks import read_blocks, read_ranges
-from lakehand.parquet.checksums import crc32
+from lakehand.parquet.checksums import crc32, read_blocks, read_ranges
 from lakehand.parquet.footer import ChunkField, ColumnField, chunk_range, chunks, field, read_footer
-from lakehand.parquet.offset_index import page_locations
+from lakehand.parquet.row_group_copy import Copied, CopiedRange, page_locations
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakehand.parquet.footer import Footer
-    from lakehand.parquet.row_group_copy import Copied, CopiedRange
     from lakehand.parquet.thrift import Struct
     from lakehand.storage import Store
 

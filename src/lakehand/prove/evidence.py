@@ -7,12 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import ProofError
-from lakehand.model.work import Digest, Proof
+from lakehand.model.work import Digest, Proof, ProofKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lakehand.model.work import ProofKind
 
 _DIGEST = re.compile(r"[0-9a-f]{32}")
 _LANE_DIGITS = 16

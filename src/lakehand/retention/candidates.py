@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -11,20 +11,17 @@ import pyarrow.compute as pc
 
 from lakehand.duckdb_pool import lease
 from lakehand.model.batches import gathered
-from lakehand.model.retention import Kept
-from lakehand.observe.clock import SystemClock
+from lakehand.model.retention import Kept, Protection
+from lakehand.observe.clock import Clock, SystemClock
 from lakehand.retention.protection import protect_since, read_promise
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
-    from datetime import datetime
 
     import duckdb
 
     from lakehand.formats.base import FormatTable
     from lakehand.formats.optional import DataNames
-    from lakehand.model.retention import Protection
-    from lakehand.observe.clock import Clock
     from lakehand.settings import Settings
 
 CANDIDATE_SCHEMA = pa.schema(
@@ -38,7 +35,7 @@ _NO_FILES = pa.schema([("key", pa.string()), ("bytes", pa.int64())]).empty_table
 FILES_AT_A_TIME = 50_000
 _MEMORY_LIMIT = "512MB"
 _FILE_NAME = "parse_filename(key, false, 'forward_slash')"
-#: Hadoop's checksum of a file, beside it: of no use without the file.
+#: Hadoop's checksum of a file, in the same directory: useless without the file.
 _CHECKSUM = r"(^|/)\.[^/]*\.crc$"
 _CHECKED_KEY = r"regexp_replace(key, '(^|/)\.([^/]*)\.crc$', '\1\2')"
 
@@ -87,7 +84,7 @@ class Candidates:
         Files that are no data of the table do not count. What was written at `young_since` or later
         stays: its writer may be about to commit it.
         """
-        # A directory is rarely worth a query of its own.
+        # A single directory is rarely worth a query.
         for few in gathered(batches, rows=FILES_AT_A_TIME):
             found = pa.Table.from_batches(few)
             is_known = pc.or_(names.is_data(found["key"]), found["unfinished"])
@@ -237,7 +234,7 @@ class Candidates:
         return int(count)
 
     def checksums_of(self, files: pa.Table) -> list[str]:
-        """Return the checksum files that lie beside `files`."""
+        """Return the checksum files of `files`."""
         if not self._has_checksums:
             return []
         with self._registered("chosen", files):
@@ -266,7 +263,7 @@ def open_candidates(*, first_to_go: str | None = None) -> Iterator[Candidates]:
 
 
 def _checksums(found: pa.Table) -> pa.Table:
-    """Return Hadoop's checksum files; the pattern is only held against what may be one."""
+    """Return Hadoop's checksum files; only candidates are matched with the pattern."""
     candidates = found.filter(pc.ends_with(found["key"], pattern=".crc"))
     return candidates.filter(pc.match_substring_regex(candidates["key"], pattern=_CHECKSUM))
 

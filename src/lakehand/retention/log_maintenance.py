@@ -6,21 +6,18 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from lakehand.errors import RefusedError, ValidationError
-from lakehand.formats.base import require_support
+from lakehand.formats.base import FormatTable, require_support
 from lakehand.formats.optional import SupportsCheckpoints, SupportsPurge, SupportsRestore
 from lakehand.model.maintenance import ExtraRetention, LogCleanupReport, RestoreReport
-from lakehand.model.reports import CheckpointReport
+from lakehand.model.reports import CheckpointReport, Outcome
 from lakehand.observe import reported
-from lakehand.observe.clock import Clock, SystemClock
-from lakehand.observe.stopwatch import Stopwatch
+from lakehand.observe.clock import Clock, Stopwatch, SystemClock
 from lakehand.retention.pins import list_pins
 from lakehand.retention.protection import hold
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from lakehand.formats.base import FormatTable
-    from lakehand.model.reports import Outcome
     from lakehand.model.work import Change
 
 
@@ -28,7 +25,7 @@ if TYPE_CHECKING:
 def checkpoint(
     table: FormatTable, *, version: int | None = None, clock: Clock | None = None
 ) -> CheckpointReport:
-    """Fold the log up to the newest version, or to `version`, unless that was done before."""
+    """Write a checkpoint of the newest version, or of `version`, unless one exists."""
     clock = clock or SystemClock()
     watch = Stopwatch(clock)
     supported = require_support(table, SupportsCheckpoints, operation="checkpoint")
@@ -62,7 +59,7 @@ def clean_logs(
     dry_run: bool = False,
     clock: Clock | None = None,
 ) -> LogCleanupReport:
-    """Delete history that is older than the table's log retention and that nobody holds on to."""
+    """Delete log files that are older than the table's log retention and not protected."""
     clock = clock or SystemClock()
     watch = Stopwatch(clock)
     for field, value in (("keep_versions", keep_versions), ("keep_checkpoints", keep_checkpoints)):

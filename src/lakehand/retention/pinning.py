@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow.compute as pc
@@ -10,18 +10,16 @@ import pyarrow.compute as pc
 from lakehand.errors import LakehandError, RefusedError, ValidationError
 from lakehand.formats.optional import SupportsTags
 from lakehand.model.quantities import parse_duration
-from lakehand.observe.clock import SystemClock
+from lakehand.observe.clock import Clock, SystemClock
 from lakehand.retention.pins import Pin, find_pin, list_pins, mark_tagged, put_pin, unpin
 from lakehand.retention.protection import hold
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime, timedelta
-    from typing import Any
 
     from lakehand.formats.base import FormatTable
     from lakehand.model.snapshot import Snapshot
-    from lakehand.observe.clock import Clock
 
 
 def make_pin(
@@ -72,9 +70,9 @@ def drop_expired_tags(table: FormatTable, *, now: datetime) -> None:
 
 
 def _tag(table: FormatTable, pin: Pin) -> Pin:
-    """Have the table itself keep the version, unless somebody else has tagged it so.
+    """Tag the version in the table, unless another owner has used the name.
 
-    That the tag is the pin's is stored first: a tag that nobody owns would stay for good.
+    The pin is stored first: a tag without a pin would never be removed.
     """
     if pin.version is None or not isinstance(table, SupportsTags):
         return pin

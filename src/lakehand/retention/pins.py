@@ -1,4 +1,4 @@
-"""Versions that stay readable because somebody asked for it by name, and who reads them.
+"""Pins: named versions that stay readable, and who uses them.
 
 A pin keeps one version, all that a stream has still to read, or all that a clone refers to.
 
@@ -68,7 +68,7 @@ class Pin:
 def put_pin(store: Store, pin: Pin) -> None:
     """Keep `pin`; ValidationError if its name is taken or cannot be a name.
 
-    Whoever calls this has made sure that the version is there.
+    The caller has made sure that the version exists.
     """
     if not _NAME.fullmatch(pin.name):
         raise ValidationError(

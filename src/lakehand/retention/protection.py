@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from lakehand.errors import LakehandError, RefusedError, ValidationError, VersionNotFoundError
-from lakehand.formats.base import require_support, support_of
-from lakehand.formats.optional import SupportsStreams, SupportsTags, SupportsVacuum
+from lakehand.formats.base import FormatTable, require_support, support_of
+from lakehand.formats.optional import DataNames, SupportsStreams, SupportsTags, SupportsVacuum
 from lakehand.formats.registry import detect_format
 from lakehand.model.quantities import format_duration
-from lakehand.model.retention import Holder
-from lakehand.retention.pins import list_pins
+from lakehand.model.retention import Holder, Protection
+from lakehand.retention.pins import Pin, list_pins
 from lakehand.runs.state import versions_under_way
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
-    from datetime import datetime
 
-    from lakehand.formats.base import FormatTable
-    from lakehand.formats.optional import DataNames
-    from lakehand.model.retention import Protection
     from lakehand.model.snapshot import Snapshot
     from lakehand.observe.clock import Clock
-    from lakehand.retention.pins import Pin
     from lakehand.settings import Settings
 
 DEFAULT_RETENTION = timedelta(hours=168)
@@ -141,7 +136,7 @@ def hold(table: FormatTable, pins: list[Pin]) -> Held:
 def protect(table: FormatTable, held: Held, *, since: datetime) -> Protection:
     """Return what versions since then need, and those that are held; RefusedError if one is lost.
 
-    A version is lost if a repair had to give it up, or somebody else cleaned the log.
+    A version is lost if a repair dropped it, or another program cleaned the log.
     """
     protected = table.protected
     if isinstance(table, SupportsTags):

@@ -10,20 +10,14 @@ from __future__ import annotations
 import json
 import uuid
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakehand.errors import (
-    CorruptFileError,
-    ObjectExistsError,
-    ObjectNotFoundError,
-    RefusedError,
-    ValidationError,
-)
+from lakehand import errors
 from lakehand.model.documents import DocumentError, parse_object, read_value
 from lakehand.observe.steps import Step, reached
 from lakehand.parquet.footer import read_footer
@@ -31,7 +25,6 @@ from lakehand.retention.candidates import CANDIDATE_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from datetime import datetime
 
     from lakehand.observe.clock import Clock
     from lakehand.storage import Store
@@ -116,7 +109,7 @@ def find_quarantine(store: Store, id_: str) -> Quarantine | None:
     key = _key(id_, "manifest.json")
     try:
         found = _read(Quarantine, store, key)
-    except ObjectNotFoundError:
+    except errors.ObjectNotFoundError:
         return None
     if found.id != id_:
         raise _unreadable(store, key, f"it is of quarantine {found.id!r}")
@@ -131,7 +124,7 @@ def read_files(store: Store, quarantine: Quarantine) -> Iterator[pa.RecordBatch]
         with store.open_reader(key) as source:
             for batch in pq.ParquetFile(source).iter_batches():
                 yield batch.select(CANDIDATE_SCHEMA.names).cast(CANDIDATE_SCHEMA)
-    except (pa.ArrowException, CorruptFileError, OSError, KeyError) as error:
+    except (pa.ArrowException, errors.CorruptFileError, OSError, KeyError) as error:
         raise _unreadable(store, key, str(error)) from error
 
 
@@ -140,14 +133,14 @@ def undo(store: Store, id_: str) -> Quarantine:
     quarantine = find_quarantine(store, id_)
     if quarantine is None:
         known = [other.id for other in list_quarantines(store)]
-        raise ValidationError(
+        raise errors.ValidationError(
             f"{store.url} has no quarantine {id_!r}",
             field="undo",
             value=id_,
             hint=f"there are: {', '.join(known)}" if known else "nothing is in quarantine",
         )
     if decide(store, quarantine, "undone") != "undone":
-        raise ValidationError(
+        raise errors.ValidationError(
             f"the files of quarantine {id_} are being deleted already, or are gone",
             field="undo",
             value=id_,
@@ -160,15 +153,15 @@ def undo(store: Store, id_: str) -> Quarantine:
 def decide(store: Store, quarantine: Quarantine, fate: QuarantineFate) -> QuarantineFate | None:
     """Decide over a quarantine, unless that was done before; return what counts.
 
-    None if it is over by now, and nobody can say any more what was decided.
+    None if the quarantine has ended, and its decision is no longer recorded.
     """
     key = _key(quarantine.id, "fate.json")
     try:
         store.put_if_absent(key, json.dumps({"fate": fate}).encode())
-    except ObjectExistsError:
+    except errors.ObjectExistsError:
         return _fate(store, quarantine.id)
     if not store.exists(_key(quarantine.id, "manifest.json")):
-        # Whoever drops a quarantine drops its fate last: this one took the place of another.
+        # The fate of a quarantine is deleted last, so this one replaced another.
         store.delete([key])
         return None
     reached(Step.QUARANTINE_DECIDED)
@@ -198,7 +191,7 @@ def drop_abandoned(store: Store, *, clock: Clock) -> None:
 def _fate(store: Store, id_: str) -> QuarantineFate | None:
     try:
         return _read(_Decided, store, _key(id_, "fate.json")).fate
-    except ObjectNotFoundError:
+    except errors.ObjectNotFoundError:
         return None
 
 
@@ -209,9 +202,9 @@ def _read(kind: type[T], store: Store, key: str) -> T:
         raise _unreadable(store, key, str(error)) from error
 
 
-def _unreadable(store: Store, key: str, reason: str) -> RefusedError:
+def _unreadable(store: Store, key: str, reason: str) -> errors.RefusedError:
     directory = key.rpartition("/")[0]
-    return RefusedError(
+    return errors.RefusedError(
         f"{key} of {store.url} cannot be read: {reason}",
         table=store.url,
         operation="vacuum",

@@ -1,4 +1,4 @@
-"""Vacuum on one page: what is promised -> what is there -> what is left over -> set aside, delete.
+"""Vacuum: protected files -> listed files -> candidates -> quarantine, delete.
 
 Nothing is deleted that a promised version refers to, that is young, or whose reference cannot be
 ruled out. What is left over is written down first and deleted when its grace is over, after every
@@ -7,44 +7,37 @@ reference was checked again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, Unpack
 
 import pyarrow as pa
 
 from lakehand.errors import LakehandError, RunError, ValidationError
-from lakehand.formats.base import support_of
+from lakehand.formats.base import FormatTable, support_of
 from lakehand.formats.optional import SupportsRemovedFiles
 from lakehand.model.retention import Deletion, DeletionOutcome, VacuumReport
 from lakehand.observe import Progress, reported
-from lakehand.observe.clock import SystemClock
 from lakehand.observe.steps import Step, reached
-from lakehand.observe.stopwatch import Stopwatch
 from lakehand.retention import quarantine as quarantines
 from lakehand.retention.candidates import Candidates, open_candidates
 from lakehand.retention.pinning import drop_expired_tags
 from lakehand.retention.pins import list_pins
-from lakehand.retention.protection import hold, protect, protect_since, read_promise
-from lakehand.retention.vacuum_tasks import Deleter, VacuumTasks
+from lakehand.retention.protection import Promise, hold, protect, protect_since, read_promise
+from lakehand.retention.vacuum_tasks import Deleted, Deleter, VacuumTasks
 from lakehand.runs import Run, list_runs, sweep
 from lakehand.runs.adopt import ADOPTED_WITHIN
+from lakehand.runs.ledger_records import started_at
 from lakehand.runs.leftovers import noted_files
-from lakehand.runs.operation import Call
-from lakehand.runs.records import started_at
+from lakehand.runs.operation import Call, CallOptions
 from lakehand.runs.state import is_idle, log_unreadable
 from lakehand.storage.scan_columns import batch_of_objects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from lakehand.formats.base import FormatTable
     from lakehand.model.reports import Outcome
-    from lakehand.observe import OnProgress
-    from lakehand.observe.clock import Clock
-    from lakehand.retention.protection import Promise
     from lakehand.retention.quarantine import Quarantine
-    from lakehand.retention.vacuum_tasks import Deleted
     from lakehand.settings import Settings
 
 Mode = Literal["full", "lite"]
@@ -59,7 +52,7 @@ class VacuumRequest:
 
     #: `full` lists the files; `lite` looks only at what the table's history says was removed.
     mode: Mode = "full"
-    #: Only delete what was set aside before and is past its grace.
+    #: Only delete quarantined files whose grace period is over.
     expire: bool = False
     #: Quarantine to call off; nothing else is done then.
     undo: str | None = None
@@ -77,27 +70,17 @@ def vacuum(
     *,
     settings: Settings,
     request: VacuumRequest | None = None,
-    dry_run: bool = False,
-    spark: Any = None,
-    on_progress: OnProgress | None = None,
-    clock: Clock | None = None,
+    **options: Unpack[CallOptions],
 ) -> VacuumReport:
-    """Set aside what no version within the retention needs, and delete what was set aside before.
+    """Quarantine files that no version within the retention needs; delete those quarantined before.
 
     Where files are many and there is a Spark, its tasks list and delete them. RefusedError if it is
     not known which files those versions need.
     """
-    asked, watch = request or VacuumRequest(), Stopwatch(clock or SystemClock())
-    promise = read_promise(table, settings, watch.clock)
-    call = Call(
-        operation="vacuum",
-        table=table,
-        settings=promise.settings,
-        watch=watch,
-        spark=spark,
-        dry_run=dry_run,
-        on_progress=on_progress,
-    )
+    asked = request or VacuumRequest()
+    call = Call.begin("vacuum", table, settings, options)
+    promise = read_promise(table, settings, call.clock)
+    call = replace(call, settings=promise.settings)
     with (
         open_candidates(first_to_go=promise.names.first_to_go) as candidates,
         VacuumTasks(call) as tasks,
@@ -106,9 +89,9 @@ def vacuum(
         undone = None
         if asked.undo is None:
             work.run()
-        elif not dry_run:
+        elif not call.dry_run:
             undone = quarantines.undo(table.store, asked.undo)
-        return work.report(undone, duration_ms=watch.total_milliseconds())
+        return work.report(undone, duration_ms=call.watch.total_milliseconds())
 
 
 class _Vacuum:
@@ -181,7 +164,7 @@ class _Vacuum:
         return fate
 
     def _find(self) -> None:
-        """Look at what is there, and keep all of it that is or may be needed."""
+        """List the files, and keep all that are or may be needed."""
         if self._asked.mode == "lite":
             self._find_forgotten()
         else:
@@ -225,7 +208,7 @@ class _Vacuum:
     def _runs_under_way(self) -> list[Run]:
         """Return the runs whose files may still be committed: later than any retention tells.
 
-        A ledger that nobody has touched for as long as the retention protects nothing any more.
+        A ledger that was not written to within the retention protects nothing any more.
         """
         now, after = self._promise.clock.now(), self._promise.retention
         runs = (Run(store=self._store, id=id_) for id_ in list_runs(self._store))
@@ -247,7 +230,7 @@ class _Vacuum:
             self._candidates.keep(pa.chunked_array([sorted(noted)], pa.string()))
 
     def _look_again(self) -> None:
-        """Keep what runs work on, and what came into the table or was pinned since it was read."""
+        """Keep files of running operations, and those added or pinned since the table was read."""
         runs = self._runs_under_way()
         self._candidates.keep_of_runs([run.id for run in runs])
         for run in runs:
@@ -314,7 +297,7 @@ class _Vacuum:
             done += files.num_rows
 
     def _delete_batch(self, files: pa.Table, *, by: Callable[[pa.Table], Deleted] | None) -> None:
-        """Delete some files; those that nobody got to in time are looked at again first."""
+        """Delete some files; those that no task reached in time are checked again first."""
         for _ in range(_TIMES):
             late = self._deleter.delete(files, beside=self._candidates.checksums_of, by=by)
             if not late.num_rows:

@@ -10,32 +10,31 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.engine import is_spark_asked_for
-from lakehand.engine.base import results_of
 from lakehand.engine.exchange import pack_columns, unpack_columns
 from lakehand.engine.inline import HERE
+from lakehand.engine.runner_contract import results_of
 from lakehand.errors import StorageError, StoreUnreachableError
 from lakehand.model.batches import sliced
-from lakehand.runs.operation import Tasks
+from lakehand.runs.operation import Call, Tasks
 from lakehand.storage.scan_columns import SCAN_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from lakehand.formats.optional import DataNames
-    from lakehand.runs.operation import Call
     from lakehand.storage import Store
 
-#: So many failures are told one by one; all of them are counted.
+#: Maximum failures that are listed; all of them are counted.
 MOST_ERRORS = 1_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Deleted:
-    """What came of deleting some files: those that are not told of are gone."""
+    """The outcome of deleting some files: all that are not listed are deleted."""
 
     #: Errors as JSON, each with the `path` of a file that may still be there.
     failures: Sequence[Mapping[str, Any]]
-    #: Files that nobody got to in time.
+    #: Files that no task reached in time.
     late: pa.Table
 
 
@@ -60,9 +59,9 @@ class Deleter:
     ) -> pa.Table:
         """Delete the files of a table with the columns key and bytes.
 
-        What lies `beside` those that are gone goes with them, and so do directories that hold
-        nothing afterwards. Returns the files that nobody got to in time, which can only happen to
-        those who delete them elsewhere, `by` order.
+        Files that `beside` returns are deleted with theirs, and so are directories that are empty
+        afterwards. Returns the files that were not reached in time, which can only happen
+        if tasks delete them (`by`).
         """
         keys = files["key"].to_pylist()
         done = by(files) if by else _deleted_here(self._store, files, keys)
@@ -76,7 +75,7 @@ class Deleter:
         return done.late
 
     def give_up(self, files: pa.Table) -> None:
-        """Note that nobody got to `files` in time, however often that was tried."""
+        """Record that no task reached `files` in time, after all attempts."""
         error = StorageError(
             f"no task came to delete these files of {self._store.url} within its time",
             path=self._store.url,
@@ -115,7 +114,7 @@ def _directories(keys: Iterable[str]) -> set[str]:
     return {key.rpartition("/")[0] for key in keys} - {""}
 
 
-#: What a round of listing returns is in memory at once: so many tasks with so many files each.
+#: The results of one round of listing are in memory at once: tasks, and files of each.
 _TASKS_A_ROUND = 32
 _FILES_LISTED_A_TASK = 50_000
 _DIRECTORIES_A_TASK = 500
@@ -165,7 +164,7 @@ class ListTask:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeleteTask:
-    """A function from keys to what came of deleting them. Picklable, and harmless if repeated."""
+    """Deletes the objects of some keys. Picklable, and idempotent."""
 
     store: Store
     window: Window
@@ -202,7 +201,7 @@ class VacuumTasks:
         self._store = call.table.store
         is_wanted = is_spark_asked_for(call.settings, spark=call.spark)
         self._tasks = Tasks(call, call.runner(read_bytes=0) if is_wanted else HERE)
-        #: Up to so many files are listed and deleted without tasks; None: all are.
+        #: Up to this many files are listed and deleted without tasks; None: all are.
         self.files_without: int | None = call.settings.vacuum_tasks_above if is_wanted else None
 
     def is_needed(self, files: int) -> bool:

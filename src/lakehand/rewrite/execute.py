@@ -6,35 +6,29 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lakehand.engine import TaskOutcome
-from lakehand.engine.base import attempt_call
-from lakehand.errors import CancelledError, CommitConflictError, error_from_json
+from lakehand.engine.runner_contract import OnResult, attempt
+from lakehand.errors import CancelledError, CommitConflictError, LakehandError, error_from_json
 from lakehand.formats.worker import ByteCopyWorker, TaskLimits, WriteSpec
 from lakehand.model.quantities import format_count
-from lakehand.model.work import Change, GroupResult, Receipt, Replacement
-from lakehand.observe import Progress
-from lakehand.rewrite.copy import is_only_moved
-from lakehand.rewrite.group_task import GroupTask
+from lakehand.model.work import Change, Group, GroupResult, Receipt, Replacement
+from lakehand.observe import OnProgress, Progress
+from lakehand.rewrite.copy import GroupTask, is_only_moved, record_proved
 from lakehand.rewrite.report import Done
 from lakehand.rewrite.shuffle import shuffle_group
 from lakehand.rewrite.task import RewriteTask
-from lakehand.runs import commit_results
+from lakehand.runs import Run, commit_results
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import timedelta
 
-    from lakehand.engine.base import OnResult
-    from lakehand.errors import LakehandError
     from lakehand.model.reports import EngineName
-    from lakehand.model.work import Group
-    from lakehand.observe import OnProgress
     from lakehand.rewrite.prepare import Work
-    from lakehand.runs import Run
     from lakehand.runs.operation import Call, Tasks
 
 
 def rewrite_groups(work: Work, run: Run, tasks: Tasks, *, on_result: OnResult) -> None:
-    """Rewrite and prove every group of `work`; `on_result` is told what came of each."""
+    """Rewrite and prove every group of `work`; `on_result` gets the outcome of each."""
     worker = work.table.worker(work.snapshot)
     task = RewriteTask(
         worker=worker,
@@ -68,9 +62,12 @@ def _by_way(groups: Sequence[Group], *, most_bytes: int) -> tuple[list[int], lis
 
 def _shuffle(task: RewriteTask, group: Group, index: int, tasks: Tasks) -> TaskOutcome:
     """Sort one group by many tasks; what they did is recorded by the driver, as one result."""
-    outcome = attempt_call(
-        lambda: task.record(shuffle_group(task, group, tasks.runner, cancel=tasks.cancel), group)
-    )
+
+    def rewrite() -> dict[str, Any]:
+        result = shuffle_group(task, group, tasks.runner, cancel=tasks.cancel)
+        return record_proved(task.run, result, group)
+
+    outcome = attempt(rewrite)
     tasks.cancel.raise_if_cancelled()
     return TaskOutcome(index=index, **outcome)
 
@@ -83,6 +80,7 @@ class GroupProgress:
         self._tell = tell
         self._done = 0
         self._done_bytes = 0
+        self.tell()
 
     def count(self, outcome: TaskOutcome) -> None:
         self._done += 1
@@ -102,7 +100,7 @@ class GroupProgress:
 
 
 class Batches:
-    """Takes what came of each group, and commits what was proved when a commit is due.
+    """Takes the outcome of each group, and commits proved results when a commit is due.
 
     A batch is judged against everything since the snapshot of the plan. The run's own commits are
     among that and never in its way: no file belongs to two groups.
@@ -124,6 +122,7 @@ class Batches:
         self._dropped: list[int] = []
         self._receipts: list[Receipt] = []
         self._committed = 0
+        self._progress = GroupProgress(work, call.tell)
 
     @property
     def versions(self) -> tuple[int, ...]:
@@ -131,13 +130,14 @@ class Batches:
         return tuple(receipt.version for receipt in self._receipts)
 
     def take(self, outcome: TaskOutcome) -> None:
-        """Note what came of a group; commit if that is due by now."""
+        """Note the outcome of a group; commit if that is due, and tell progress."""
         if outcome.result is None:
             self._failures.append(dict(outcome.failure or {}))
-            return
-        self._pending.append(GroupResult.from_json(outcome.result))
-        if self._is_due():
-            self.commit()
+        else:
+            self._pending.append(GroupResult.from_json(outcome.result))
+            if self._is_due():
+                self.commit()
+        self._progress.count(outcome)
 
     def _is_due(self) -> bool:
         most_groups: int | None = self._work.settings.commit_every_groups
@@ -182,7 +182,7 @@ class Batches:
                 "automatic": request.automatic,
                 "order": plan.order,
                 "curve": plan.curve,
-                # Of these columns the table must not think again meanwhile.
+                # The table must not change these columns during the run.
                 "clusterBy": plan.order if plan.operation == "cluster" else (),
             },
             replacements=tuple(
@@ -215,7 +215,7 @@ class Batches:
         self._failures.append(error.to_json())
 
     def done(self) -> Done | None:
-        """Return what came of all groups; if none was committed, the first reason is raised.
+        """Return the results of all groups; if none was committed, the first reason is raised.
 
         None if the work was wound down before any group was committed.
         """

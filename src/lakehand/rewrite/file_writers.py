@@ -1,4 +1,4 @@
-"""Rows written into files of their own, the end of one beside the beginning of the next.
+"""Writes sorted rows into files, the end of one while the next one begins.
 
 The last row groups of a file keep few cores busy, and to make it durable keeps none.
 """
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     Files = tuple[StagedFile, ...]
     Write = Callable[[int, Iterable[pa.RecordBatch]], Files]
 
-#: Rows that belong together stay so, unless they are so many times what a file is to have: files
-#: are cut by rows, and some rows take more bytes than others.
+#: Rows that belong together stay in one file up to this multiple of its target: files are split by
+#: rows, and some rows take more bytes than others.
 _SLACK = 2.0
 #: One file that ends and one that begins; more of them would only take memory.
 _FILES_AT_ONCE = 2
@@ -43,7 +43,7 @@ def write_apart(
     stem: str,
     is_cut: bool = True,
 ) -> Files:
-    """Write rows that come with the number of their file into files of their own.
+    """Write rows into the files whose numbers come with them.
 
     If they are not cut yet, all of them have one number, and go into files by size.
     """
@@ -61,7 +61,7 @@ def write_apart(
 
 
 def _write_beside(numbered: Iterable[tuple[int, Iterable[pa.RecordBatch]]], write: Write) -> Files:
-    """Write each file by a thread of its own, up to two at once."""
+    """Write each file in a separate thread, up to two at once."""
     files: list[StagedFile] = []
     ending: deque[Feed[pa.RecordBatch, Files]] = deque()
     with ThreadPoolExecutor(_FILES_AT_ONCE, thread_name_prefix="file") as pool:
@@ -77,7 +77,7 @@ def _write_beside(numbered: Iterable[tuple[int, Iterable[pa.RecordBatch]]], writ
             while ending:
                 files += ending.popleft().result()
         except BaseException as error:
-            # What they have begun must vanish, and whoever waits for rows must not wait for ever.
+            # Open files must be discarded, and threads that wait for rows must end.
             for feed in ending:
                 feed.fail(error)
             raise

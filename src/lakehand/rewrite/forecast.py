@@ -13,17 +13,15 @@ import pyarrow.compute as pc
 from lakehand.errors import LakehandError
 from lakehand.expressions.column_facts import comparable_bounds
 from lakehand.formats.worker import NotDecodable, SizeEstimateWorker, TaskLimits, WriteSpec
-from lakehand.model.order import order_of
-from lakehand.planning.plan import LayoutForecast, locate_inputs
+from lakehand.model.order import Order, order_of
+from lakehand.planning.plan import LayoutForecast, Plan, PlannedGroup, locate_inputs
 from lakehand.rewrite.report import measure_change
 from lakehand.sorting.virtual_files import Sample, sample_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lakehand.model.order import Order
     from lakehand.planning.footer_survey import Integers
-    from lakehand.planning.plan import Plan, PlannedGroup
     from lakehand.rewrite.prepare import Work
 
 #: A file takes a millisecond or more, however small it is.
@@ -37,7 +35,7 @@ class _Trial:
     group: int
     #: Part of the group's bytes that was rewritten.
     share: float
-    #: What the plan expected of this part, and what came of it.
+    #: Bytes that the plan expected of this part, and that it got.
     expected_bytes: float
     found_bytes: int
 
@@ -47,9 +45,9 @@ class _Trial:
 
 
 def rehearse(planned: Work) -> Work:
-    """Return the same plan with a forecast that was tried out within `rehearsed_bytes`.
+    """Return the same plan with a forecast from a sample of up to `rehearsed_bytes`.
 
-    The groups, their files and methods stay as they are.
+    The groups, their files and methods do not change.
     """
     trials = list(_trials(planned, budget=planned.settings.rehearsed_bytes))
     expected = sum(trial.expected_bytes for trial in trials)
@@ -98,7 +96,7 @@ def _trials(planned: Work, *, budget: int) -> Iterator[_Trial]:
 def _samples(planned: Work, *, budget: int) -> Iterator[tuple[PlannedGroup, Integers]]:
     """Yield groups with the rows of their files: whole ones that fit, the largest first.
 
-    If the largest does not fit, it comes with as many files as do, and one at least: beside others
+    If the largest does not fit, it comes with as many files as do, and one at least: with others
     that fit, within half of the budget.
     """
     groups = [g for g in planned.plan.groups if g.method == "recode" and g.expected_bytes]
@@ -121,13 +119,13 @@ def _samples(planned: Work, *, budget: int) -> Iterator[tuple[PlannedGroup, Inte
 _SEED = 5
 #: Rows that stand for all, and files that they are read from at most, of all groups together.
 _SAMPLED_ROWS, _READ_FILES = 128 * 1024, 256
-#: With fewer rows a file of the sample looks narrower than a real one.
+#: With fewer rows, the bounds of a sampled file are narrower than those of a real one.
 _ROWS_PER_FILE = 32
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class _LayoutForecastTrial:
-    """A group whose rows were put in order, as far as the sample goes."""
+    """A group of which a sample of the rows was sorted."""
 
     group: PlannedGroup
     #: Its files in the snapshot.
@@ -151,8 +149,8 @@ def forecast_layout(planned: Work) -> Work:
 def expected_files(planned: Work, order: Order) -> tuple[pa.Table, int]:
     """Return the files that the table would have, and how many rows were tried.
 
-    Groups beyond those that are tried, and files that cannot be read, count as they are: then the
-    effect will rather be greater.
+    Groups that are not sampled, and files that cannot be read, count with their current layout: so
+    the effect is rather underestimated.
     """
     before = _described(planned.snapshot.files, order)
     trials = (
@@ -213,7 +211,7 @@ def _cut(sample: pa.Table, order: Order, group: PlannedGroup) -> pa.Table:
 
 
 def _described(files: pa.Table, order: Order) -> pa.Table:
-    """Return sizes and bounds alone, of files that are there and of others in the same form."""
+    """Return sizes and bounds alone, in the same form for existing and for expected files."""
     bounds = [_plain_bounds(files, column) for column in order.columns]
     return pa.table(
         {

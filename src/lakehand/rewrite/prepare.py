@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.errors import ReplanError, ValidationError, VersionNotFoundError
-from lakehand.formats.base import require_support
+from lakehand.formats.base import FormatTable, require_support
 from lakehand.formats.optional import (
     SupportsByteCopy,
     SupportsClustering,
@@ -22,16 +22,16 @@ from lakehand.formats.optional import (
 )
 from lakehand.formats.scan import columns_with_bounds
 from lakehand.formats.worker import WriteSpec
-from lakehand.model.order import order_of, parse_terms
+from lakehand.model.order import Curve, Order, order_of, parse_terms
 from lakehand.model.quantities import format_count
 from lakehand.model.work import Group
-from lakehand.observe.clock import SystemClock
+from lakehand.observe.clock import Clock, SystemClock
 from lakehand.planning.clustering_plan import ClusteringRequest, plan_clustering
-from lakehand.planning.compaction import paths_to_survey, plan_compaction
-from lakehand.planning.plan import locate_inputs
+from lakehand.planning.compaction import Planning, paths_to_survey, plan_compaction
+from lakehand.planning.plan import Plan, locate_inputs
 from lakehand.planning.policy import CompactionPolicy, Reason
 from lakehand.planning.restriction import QuietRule, files_outside_filter, files_outside_predicate
-from lakehand.runs import living_runs
+from lakehand.runs import Adopted, LivingRun, living_runs
 from lakehand.sorting.ordering import order_keys, resolve_order
 
 if TYPE_CHECKING:
@@ -39,15 +39,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from lakehand.expressions.predicate import Predicate
-    from lakehand.formats.base import FormatTable
-    from lakehand.model.order import Curve, Order
     from lakehand.model.snapshot import Snapshot
-    from lakehand.observe.clock import Clock
-    from lakehand.planning.compaction import Planning
     from lakehand.planning.footer_survey import Flags
-    from lakehand.planning.plan import Plan
     from lakehand.planning.restriction import FileFilter
-    from lakehand.runs import Adopted, LivingRun
     from lakehand.settings import Settings
 
 
@@ -105,7 +99,7 @@ def settings_of_plan(plan: Plan, settings: Settings) -> Settings:
 def require_current(plan: Plan, table: FormatTable, snapshot: Snapshot) -> None:
     """Raise ReplanError unless the plan fits `snapshot`, the newest version of the table."""
     if plan.table_id != snapshot.table_id:
-        raise _replan(plan, snapshot, "it is for another table, or the table was created anew")
+        raise _replan(plan, snapshot, "it is for another table, or the table was recreated")
     if plan.version > snapshot.version:
         raise _replan(plan, snapshot, "the table has gone back to an earlier version")
     if plan.version < snapshot.version:
@@ -147,22 +141,22 @@ RewriteOperation = Literal["compact", "cluster"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """What a call asks for beside its settings; as it is: everything that is worth rewriting."""
+    """What a call asks for in addition to its settings. Default: all that is worth rewriting."""
 
     #: Only files whose rows all fulfil this condition.
     where: str | None = None
     #: Only files for which this function over the table of files says so.
     file_filter: FileFilter | None = None
-    #: Made earlier, to be carried out as it is.
+    #: Made earlier, to be carried out unchanged.
     plan: Plan | None = None
-    #: Nobody asked for this run but a schedule.
+    #: The run was started by a schedule.
     automatic: bool = False
     operation: RewriteOperation = "compact"
-    #: By which columns rows are put in order, e.g. "a DESC, b" or ("a DESC", "b"); to cluster by
-    #: none means by those that the table declares.
+    #: Columns to sort by, e.g. "a DESC, b" or ("a DESC", "b"); to cluster by none means by the
+    #: table's clustering columns.
     by: str | Sequence[str] = ()
     curve: Curve = "linear"
-    #: All files are put in order, whatever they are like.
+    #: All files are clustered, also those that are clustered already.
     full: bool = False
     #: The commit must not hold values of the files that are replaced.
     erases: bool = False
@@ -211,7 +205,7 @@ class Work:
 
     @property
     def moved_bytes(self) -> int:
-        """What they move as it is."""
+        """Bytes that they copy."""
         return sum(group.moved_bytes for group in self.groups)
 
 
@@ -354,7 +348,7 @@ class _Planner:
         )
 
     def _order(self, snapshot: Snapshot) -> Order | None:
-        """Return the order that rows are put into; None: they stay as they are."""
+        """Return the sort order of rows; None: they keep their order."""
         operation, wish = self.request.operation, self.request.by
         if operation == "compact" and not wish:
             return None
@@ -477,11 +471,11 @@ class _Planner:
     def _caution(
         self, snapshot: Snapshot, keys: pa.Array, settings: Settings
     ) -> dict[Reason, Flags]:
-        """Say what a run leaves alone that nobody is waiting for."""
+        """Return which files a run that was started by a schedule leaves alone."""
         masks: dict[Reason, Flags] = {}
         if self.request.automatic and not settings.auto_compact:
             masks[Reason.DISABLED] = np.ones(snapshot.file_count, np.bool_)
-        # Whoever asks by hand wants the work done now, unless they say otherwise.
+        # A call by hand does the work now, unless it says otherwise.
         if self.request.automatic or settings.sources["quiet_period"] == "call":
             rule = self._quiet_rule(snapshot, settings)
             masks[Reason.RECENTLY_WRITTEN] = rule.left_alone(snapshot.files, keys)

@@ -9,10 +9,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from lakehand.engine import choose_engine, is_spark_asked_for
-from lakehand.engine.cores import usable_cores
 from lakehand.engine.local_worker import start_workers_ahead
+from lakehand.engine.runner_contract import usable_cores
 from lakehand.formats.worker import ByteCopyWorker
-from lakehand.planning.method import DEFAULT_RULE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,7 +49,7 @@ def start_movers_ahead(
     worker = table.worker(snapshot)
     if isinstance(worker, ByteCopyWorker):
         copier = worker.copier()
-        _start(["lakehand.rewrite.group_task", type(copier).__module__], count=count)
+        _start(["lakehand.rewrite.copy", type(copier).__module__], count=count)
 
 
 def _start(modules: Sequence[str], *, count: int) -> None:
@@ -66,6 +65,8 @@ def _large_bytes(snapshot: Snapshot, paths: Sequence[str]) -> int:
     """Return the bytes of those files whose row groups may be worth moving."""
     import pyarrow as pa
     import pyarrow.compute as pc
+
+    from lakehand.planning.drafts import DEFAULT_RULE
 
     files = snapshot.files.select(["path", "bytes"])
     chosen = files.filter(pc.is_in(files["path"], value_set=pa.array(paths, pa.string())))

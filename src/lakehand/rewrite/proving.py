@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakehand.errors import ProofError
-from lakehand.model.work import DataFile
+from lakehand.model.work import DataFile, Digest, Group, Proof, ProveMode, StagedFile
 from lakehand.prove.digest import Digester
 from lakehand.prove.evidence import check_footers, check_same_rows, prove_counted, prove_equal
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lakehand.formats.worker import Decoder
-    from lakehand.model.work import Digest, Group, Proof, ProveMode, StagedFile
     from lakehand.rewrite.task import RewriteTask
 
 

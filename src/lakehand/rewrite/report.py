@@ -16,7 +16,7 @@ from lakehand.model.reports import (
     OperationReport,
     ZoneWidths,
 )
-from lakehand.planning.file_bounds import extents_of
+from lakehand.planning.file_bounds import Extent, extents_of
 from lakehand.planning.overlap import overlap_depth
 from lakehand.planning.policy import Reason
 from lakehand.planning.probes import probes_of_bounds, skip_rate
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from lakehand.model.reports import EngineName, Outcome
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import Group, GroupResult, Receipt, StagedFile
-    from lakehand.observe.stopwatch import Stopwatch
-    from lakehand.planning.file_bounds import Extent
+    from lakehand.observe.clock import Stopwatch
     from lakehand.planning.plan import Plan
 
 #: Why a run has nothing to do, the reason of the files that came closest to being rewritten first.
@@ -49,7 +48,7 @@ _NO_FILES = "no_files_to_compact"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Done:
-    """What came of the work."""
+    """The results of the work."""
 
     groups: tuple[Group, ...]
     results: tuple[GroupResult, ...]
@@ -236,7 +235,7 @@ def measure_change(order: Order, *, before: pa.Table, after: pa.Table) -> tuple[
 
 
 def _clustering_ratio(file_count: int, depth: float) -> float:
-    """Return 1 where no file lies over another, 0 where each lies over all."""
+    """Return 1 if no files overlap, 0 if each overlaps all others."""
     return 1.0 if file_count <= 1 else 1 - (max(depth, 1) - 1) / (file_count - 1)
 
 

@@ -1,4 +1,4 @@
-"""The story of a rewrite on one page: snapshot -> plan -> rewrite -> prove -> commit.
+"""A rewrite: snapshot -> plan -> rewrite -> prove -> commit.
 
 Nothing is changed unless every step before the commit has succeeded. A run that dies at any point
 leaves the table as it was, and its ledger tells the next run what it had done already and which
@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from lakehand.errors import LakehandError
 from lakehand.formats.optional import SupportsIndices
 from lakehand.model.order import order_of
 from lakehand.observe import Progress, reported
-from lakehand.observe.clock import Clock, SystemClock
-from lakehand.observe.stopwatch import Stopwatch
-from lakehand.rewrite.execute import Batches, GroupProgress, rewrite_groups
+from lakehand.rewrite.execute import Batches, rewrite_groups
 from lakehand.rewrite.forecast import expected_files, rehearse
 from lakehand.rewrite.prepare import (
     Request,
@@ -28,23 +26,20 @@ from lakehand.rewrite.prepare import (
     rivals_at_work,
 )
 from lakehand.rewrite.prestart import start_movers_ahead
-from lakehand.rewrite.report import cluster_report, report_of
-from lakehand.rewrite.statistics import StatisticsRequest, recompute_statistics
+from lakehand.rewrite.recompute_statistics import StatisticsRequest, recompute_statistics
+from lakehand.rewrite.report import Done, cluster_report, report_of
 from lakehand.runs import Run, earlier_than, resume, sweep
 from lakehand.runs.control import is_winding_down
-from lakehand.runs.operation import Call, Tasks, open_run, open_tasks
+from lakehand.runs.operation import Call, CallOptions, open_run, open_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lakehand.engine import TaskOutcome
     from lakehand.formats.base import FormatTable
     from lakehand.model.reports import ClusterReport, OperationReport, Outcome
     from lakehand.model.snapshot import Snapshot
-    from lakehand.observe import OnProgress
     from lakehand.planning.plan import Plan
     from lakehand.rewrite.prepare import OnSurvey, Work
-    from lakehand.rewrite.report import Done
     from lakehand.settings import Settings
 
 
@@ -113,11 +108,8 @@ def compact(
     *,
     settings: Settings,
     request: Request | None = None,
-    spark: Any = None,
-    dry_run: bool = False,
-    on_progress: OnProgress | None = None,
-    clock: Clock | None = None,
     snapshot: Snapshot | None = None,
+    **options: Unpack[CallOptions],
 ) -> OperationReport:
     """Rewrite small files, and files with deleted rows, into files of the target size.
 
@@ -125,18 +117,10 @@ def compact(
     are not disturbed; a group whose files one of them removed is left out. `snapshot` is the newest
     version, where the caller has read it already.
     """
-    call = Call(
-        operation="compact",
-        table=table,
-        settings=settings,
-        watch=Stopwatch(clock or SystemClock()),
-        spark=spark,
-        dry_run=dry_run,
-        on_progress=on_progress,
-    )
-    on_survey = None if dry_run else partial(start_movers_ahead, spark=spark)
+    call = Call.begin("compact", table, settings, options)
+    on_survey = None if call.dry_run else partial(start_movers_ahead, spark=call.spark)
     planned = _plan(call, request or Request(), snapshot, on_survey)
-    report = _with_indices(planned, _rewrite(planned, call), dry_run=dry_run)
+    report = _with_indices(planned, _rewrite(planned, call), dry_run=call.dry_run)
     if not planned.request.recompute_statistics:
         return report
     return _with_statistics(report, planned, call)
@@ -148,30 +132,19 @@ def cluster(
     *,
     settings: Settings,
     request: Request,
-    spark: Any = None,
-    dry_run: bool = False,
-    on_progress: OnProgress | None = None,
-    clock: Clock | None = None,
     snapshot: Snapshot | None = None,
+    **options: Unpack[CallOptions],
 ) -> ClusterReport:
     """Put rows that are near each other into the same files; proved and committed as ever.
 
     What it did for queries is measured on the statistics of the files, before and after.
     """
-    call = Call(
-        operation="cluster",
-        table=table,
-        settings=settings,
-        watch=Stopwatch(clock or SystemClock()),
-        spark=spark,
-        dry_run=dry_run,
-        on_progress=on_progress,
-    )
+    call = Call.begin("cluster", table, settings, options)
     planned = _plan(call, request, snapshot)
-    report = _with_indices(planned, _rewrite(planned, call), dry_run=dry_run)
+    report = _with_indices(planned, _rewrite(planned, call), dry_run=call.dry_run)
     order = order_of(planned.plan.order, planned.plan.curve or "linear")
     before = after = planned.snapshot.files
-    if dry_run:
+    if call.dry_run:
         after, _ = expected_files(planned, order)
     if report.outcome == "committed":
         after = table.snapshot(version=report.version, statistics=order.columns).files
@@ -235,8 +208,7 @@ def _with_indices(planned: Work, report: OperationReport, *, dry_run: bool) -> O
 def _with_statistics(report: OperationReport, planned: Work, call: Call) -> OperationReport:
     """Compute statistics where files have none; that this fails does not change what was done.
 
-    These are two commits, because a format may give entries that are only refreshed a name of their
-    own.
+    These are two commits, because a format may use another operation for refreshed entries.
     """
     try:
         statistics = recompute_statistics(
@@ -256,9 +228,10 @@ def _with_statistics(report: OperationReport, planned: Work, call: Call) -> Oper
 
 
 def _carry_out(planned: Work, call: Call) -> tuple[Plan, Done | None]:
-    """Do what is planned, in a run whose ledger tells others what it is about to write.
+    """Rewrite, prove and commit the planned groups, in a run whose ledger names what it writes.
 
-    Returns the plan that counts, and what came of it; None if all of it was left to other runs.
+    An error does not undo earlier commits of the run. Returns the plan that was carried out
+    and its results; None if all of it was left to other runs.
     """
     with open_run(call, planned.snapshot, describe_work(planned), inputs=planned.plan.paths) as (
         run,
@@ -277,24 +250,9 @@ def _carry_out(planned: Work, call: Call) -> tuple[Plan, Done | None]:
             cancel=cancel,
         ) as tasks:
             batches = Batches(work, run, call, ran_on=tasks.runner.engine)
-            _rewrite_and_commit(work, run, tasks, batches)
+            try:
+                rewrite_groups(work, run, tasks, on_result=batches.take)
+                batches.commit()
+            except LakehandError as error:
+                batches.stop(error)
     return planned.plan, batches.done()
-
-
-def _rewrite_and_commit(work: Work, run: Run, tasks: Tasks, batches: Batches) -> None:
-    """Rewrite and prove all groups, and commit them when the settings say so, at the end at last.
-
-    Whatever stops the work leaves what was committed before as it is.
-    """
-    progress = GroupProgress(work, tasks.call.tell)
-
-    def take(outcome: TaskOutcome) -> None:
-        batches.take(outcome)
-        progress.count(outcome)
-
-    progress.tell()
-    try:
-        rewrite_groups(work, run, tasks, on_result=take)
-        batches.commit()
-    except LakehandError as error:
-        batches.stop(error)

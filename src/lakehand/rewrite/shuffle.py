@@ -15,31 +15,23 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from lakehand.engine.base import results_of
-from lakehand.engine.exchange import MOST_PIECE_BYTES, Room, exchange, is_near
+from lakehand.engine.exchange import MOST_PIECE_BYTES, Exchanged, Room, exchange, is_near
+from lakehand.engine.runner_contract import results_of
 from lakehand.errors import ProofError
 from lakehand.formats.worker import NotDecodable
-from lakehand.model.order import order_of
+from lakehand.model.order import Order, order_of
 from lakehand.model.work import DataFile, Digest, Group, GroupResult, StagedFile
 from lakehand.observe import get_logger, log_event
+from lakehand.observe.clock import Stopwatch
 from lakehand.observe.steps import Step, reached
-from lakehand.observe.stopwatch import Stopwatch
 from lakehand.prove.digest import Digester
 from lakehand.prove.evidence import total_digest
 from lakehand.rewrite.file_writers import write_apart
 from lakehand.rewrite.proving import DECODINGS, Decoding, check_outputs
 from lakehand.rewrite.sort import chunk_bytes, expected_files, gathered, mark_ordered
 from lakehand.runs.operation import divide_files
+from lakehand.sorting import key_ranges
 from lakehand.sorting.file_boundaries import Division
-from lakehand.sorting.key_ranges import (
-    RangeSpool,
-    arrange,
-    arranged_before,
-    low_memory_arrow,
-    pack_rows,
-    sorted_rows,
-    unpack_rows,
-)
 from lakehand.sorting.virtual_files import sample_rows
 
 if TYPE_CHECKING:
@@ -48,10 +40,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakehand.engine import CancelToken, Runner
-    from lakehand.engine.exchange import Exchanged
-    from lakehand.model.order import Order
     from lakehand.rewrite.task import RewriteTask
-    from lakehand.sorting.key_ranges import KeyRanges
 
 _logger = get_logger(__name__)
 
@@ -94,7 +83,7 @@ class _Shuffle:
     order: Order
     division: Division
     #: Each has the rows of some files, and is sorted by one task.
-    parts: KeyRanges
+    parts: key_ranges.KeyRanges
     #: Whether rows wait in files that all tasks find. Then a piece has the rows of one range, and
     #: is read when that range is sorted. Else it has those of a part, which are fewer to carry.
     is_near: bool
@@ -116,7 +105,7 @@ class _Shuffle:
         )
 
     def run(self, runner: Runner, cancel: CancelToken) -> GroupResult:
-        """Run both stages; raises what went wrong in one of them."""
+        """Run both stages; raises the failure of one of them."""
         limits = self.task.limits
         payloads = [{"inputs": [asdict(file) for file in some]} for some in _portions(self.group)]
         exchanged = exchange(
@@ -166,10 +155,10 @@ class _Shuffle:
         ranges, sort_keys = self.division.ranges, self.division.sort_keys
         owners = ranges.owners(self.parts)
         for chunk in gathered(rows, chunk_bytes(limits)):
-            arranged = arrange(chunk, sort_keys=sort_keys, ranges=ranges)
+            arranged = key_ranges.arrange(chunk, sort_keys=sort_keys, ranges=ranges)
             if self.is_near:
                 for number, piece in arranged.pieces():
-                    yield int(owners[number]), number, pack_rows(piece)
+                    yield int(owners[number]), number, key_ranges.pack_rows(piece)
             else:
                 compression = _worthwhile_compression(arranged.rows)
                 for part, piece in arranged.parts(owners):
@@ -190,8 +179,12 @@ class _Shuffle:
         limits = self.task.granted_limits()
         directory = worker.output_directory(self.group.inputs)
         stem = self.task.run.reserve(self.group.id, f"p{part}", directory=directory)
-        with low_memory_arrow(), watch.measure("write"), self._by_range(pieces) as waiting:
-            ordered = sorted_rows(
+        with (
+            key_ranges.low_memory_arrow(),
+            watch.measure("write"),
+            self._by_range(pieces) as waiting,
+        ):
+            ordered = key_ranges.sorted_rows(
                 waiting, self.division, schema=worker.streamed_rows, limits=limits
             )
             outputs = write_apart(self.task, self.group, ordered, stem=stem)
@@ -216,13 +209,13 @@ class _Shuffle:
         ranges = self.division.ranges
         if self.is_near:
             yield (
-                (number, [unpack_rows(piece) for _, piece in members])
+                (number, [key_ranges.unpack_rows(piece) for _, piece in members])
                 for number, members in groupby(pieces, key=itemgetter(0))
             )
             return
-        with RangeSpool(len(ranges), limits=self.task.granted_limits()) as spool:
+        with key_ranges.RangeSpool(len(ranges), limits=self.task.granted_limits()) as spool:
             for _, piece in pieces:
-                arranged = arranged_before(unpack_rows(piece), ranges=ranges)
+                arranged = key_ranges.arranged_before(key_ranges.unpack_rows(piece), ranges=ranges)
                 for number, rows in arranged.pieces():
                     spool.add(number, rows)
             yield spool.take()
@@ -263,8 +256,8 @@ def _portions(group: Group) -> list[list[DataFile]]:
 def _worthwhile_compression(rows: pa.RecordBatch) -> str | None:
     """Return how to compress rows that others carry; None where that takes longer than carrying."""
     sample = rows.slice(0, _TRIED_ROWS)
-    packed = pack_rows(sample, compression="lz4").size
-    return "lz4" if packed < _WORTHWHILE_SHARE * pack_rows(sample).size else None
+    packed = key_ranges.pack_rows(sample, compression="lz4").size
+    return "lz4" if packed < _WORTHWHILE_SHARE * key_ranges.pack_rows(sample).size else None
 
 
 def _pack(rows: pa.RecordBatch, compression: str | None) -> Iterator[pa.Buffer]:
@@ -274,7 +267,7 @@ def _pack(rows: pa.RecordBatch, compression: str | None) -> Iterator[pa.Buffer]:
         yield from _pack(rows.slice(0, middle), compression)
         yield from _pack(rows.slice(middle), compression)
         return
-    yield pack_rows(rows, compression=compression)
+    yield key_ranges.pack_rows(rows, compression=compression)
 
 
 def _total(said: Sequence[Mapping[str, Any]], name: str) -> Digest | None:

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakehand.formats.worker import OrderMarkingWorker
+from lakehand.formats.worker import FormatWorker, OrderMarkingWorker, TaskLimits
 from lakehand.model.batches import Gathering
-from lakehand.model.order import order_of
-from lakehand.model.work import Group, GroupResult
+from lakehand.model.order import Order, order_of
+from lakehand.model.work import Group, GroupResult, StagedFile
+from lakehand.observe.clock import Stopwatch
 from lakehand.observe.steps import Step, reached
-from lakehand.observe.stopwatch import Stopwatch
 from lakehand.prove.digest import Digester
 from lakehand.rewrite.file_writers import write_apart
-from lakehand.rewrite.proving import prove_outputs
+from lakehand.rewrite.proving import Decoding, prove_outputs
 from lakehand.sorting.file_boundaries import Division
 from lakehand.sorting.key_ranges import RangeSpool, arrange, low_memory_arrow, sorted_rows
 from lakehand.sorting.virtual_files import sample_rows
@@ -29,15 +29,11 @@ from lakehand.storage.objects import fetch_ahead
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from lakehand.formats.worker import FormatWorker, TaskLimits
-    from lakehand.model.order import Order
-    from lakehand.model.work import StagedFile
-    from lakehand.rewrite.proving import Decoding
     from lakehand.rewrite.task import RewriteTask
 
 #: Parts of a task's memory that a range may take, and so may rows that are divided at once.
 _RANGE_SHARE = 96
-#: Columns of so many bytes together stay in the processor's cache while they are sorted.
+#: Columns of this many bytes together stay in the processor's cache while they are sorted.
 _MOST_RANGE_BYTES = 16 * 2**20
 _MOST_CHUNK_BYTES = 64 * 2**20
 _MOST_RANGES = 4096
@@ -137,7 +133,7 @@ def chunk_bytes(limits: TaskLimits) -> int:
 
 
 def gathered(batches: Iterable[pa.RecordBatch], most_bytes: int) -> Iterator[pa.Table]:
-    """Join batches into tables of about so many bytes."""
+    """Join batches into tables of about `most_bytes`."""
     waiting = Gathering[pa.RecordBatch](size=most_bytes)
     schema = None
     for part in (part for batch in batches for part in _parts(batch, most_bytes)):

@@ -1,35 +1,44 @@
-"""The function that every rewriting task runs: a group in, its proved result out."""
+"""The task of a rewrite: takes a group, rewrites its rows, proves and records the result."""
 
 from __future__ import annotations
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lakehand.engine.cores import granted_cores
+from lakehand.engine.runner_contract import granted_cores
 from lakehand.errors import ProofError
 from lakehand.formats.worker import (
     ByteCopyWorker,
+    DeferredSyncWorker,
     NativeRewriteWorker,
     NotCopyable,
     NotDecodable,
     TaskLimits,
 )
 from lakehand.model.order import parse_terms
-from lakehand.model.work import Group
+from lakehand.model.work import Digest, Group, GroupResult, ProveMode
 from lakehand.observe import get_logger, log_event
-from lakehand.rewrite.copy import copy_group, is_only_moved, moved_inputs
-from lakehand.rewrite.group_task import record_proved, tell_declined
-from lakehand.rewrite.proving import DECODINGS
-from lakehand.rewrite.recode import recode_group, rewrite_natively
+from lakehand.observe.clock import Stopwatch
+from lakehand.observe.steps import Step, reached
+from lakehand.prove.digest import ALGORITHM, ENGINE, Digester
+from lakehand.rewrite.copy import (
+    copy_group,
+    is_only_moved,
+    moved_inputs,
+    record_proved,
+    tell_declined,
+)
+from lakehand.rewrite.proving import DECODINGS, Decoding, prove_outputs
 from lakehand.rewrite.sort import sort_group
+from lakehand.runs.leftovers import note_written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from lakehand.formats.worker import FormatWorker, WriteSpec
-    from lakehand.model.work import GroupResult, ProveMode
     from lakehand.runs import Run
 
 _logger = get_logger(__name__)
@@ -50,15 +59,15 @@ class RewriteTask:
     prove: ProveMode = "digest"
 
     def __call__(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        return self.rewrite(Group.from_json(payload["group"]))
-
-    def rewrite(self, group: Group) -> dict[str, Any]:
-        """Rewrite a group as the plan says, and prove and record what came of it."""
-        return self.record(self._rewrite(group), group)
-
-    def record(self, result: GroupResult, group: Group) -> dict[str, Any]:
-        """Put a proved result into the ledger, and return the one that counts."""
-        return record_proved(self.run, result, group)
+        """Rewrite a group as planned, prove and record the result."""
+        group = Group.from_json(payload["group"])
+        result = None
+        if group.method == "copy" and isinstance(self.worker, ByteCopyWorker):
+            try:
+                result = self._copy(group, self.worker)
+            except NotCopyable as reason:
+                tell_declined(group, reason)
+        return record_proved(self.run, result or self.recode(group), group)
 
     def granted_limits(self) -> TaskLimits:
         """Return the limits with the threads that the engine grants where this is called."""
@@ -77,16 +86,6 @@ class RewriteTask:
         """Return the threads that the engine grants, as far as there is memory for them."""
         return max(1, min(granted_cores(), self.limits.memory_bytes // _THREAD_BYTES))
 
-    def _rewrite(self, group: Group) -> GroupResult:
-        worker = self.worker
-        if group.method != "copy" or not isinstance(worker, ByteCopyWorker):
-            return self.recode(group)
-        try:
-            return self._copy(group, worker)
-        except NotCopyable as reason:
-            tell_declined(group, reason)
-            return self.recode(group)
-
     def _copy(self, group: Group, worker: ByteCopyWorker) -> GroupResult:
         """Move row groups; inputs that are not worth moving are recoded before."""
         copier = worker.copier(self.spec)
@@ -95,12 +94,12 @@ class RewriteTask:
         codec = worker.codec_of(moved_inputs(group))
         inputs = tuple(group.inputs[number] for number in group.recoded)
         part = replace(group, inputs=inputs, method="recode", recoded=())
-        crumbs = replace(self, spec=replace(self.spec, codec=codec)).recode(part)
+        recoded = replace(self, spec=replace(self.spec, codec=codec)).recode(part)
         rows = self.worker.count_rows(group.inputs)
         try:
-            return copy_group(copier, self.run, group, crumbs=crumbs, expected_rows=rows)
+            return copy_group(copier, self.run, group, recoded=recoded, expected_rows=rows)
         finally:
-            self.run.discard([file.path for file in crumbs.outputs])
+            self.run.discard([file.path for file in recoded.outputs])
 
     def recode(self, group: Group) -> GroupResult:
         """Decode and encode the rows of `group`, in its order if it has one, and prove them."""
@@ -126,9 +125,96 @@ class RewriteTask:
         worker = self.worker
         if not group.native or not isinstance(worker, NativeRewriteWorker):
             return recode_group
-        # Without a look at the rows nobody would see that bytes were moved to the wrong place.
+        # Without a digest of the rows, bytes that were copied to the wrong place stay unnoticed.
         if self.prove != "counts" and worker.can_copy(group.inputs):
             return partial(rewrite_natively, native=worker, is_copied=True)
         # Rows that are hashed are read here in any case, and then need not be read by others, too.
         is_read_here = self.prove != "counts" and worker.can_recode()
         return recode_group if is_read_here else partial(rewrite_natively, native=worker)
+
+
+def recode_group(task: RewriteTask, group: Group, *, decoding: Decoding) -> GroupResult:
+    """Rewrite the rows of `group` and prove that storage holds them; ProofError if it does not.
+
+    Rows are hashed by the query that decodes them, so that part of the proof counts as reading.
+    """
+    worker, watch = task.worker, Stopwatch(task.run.clock)
+    stem = task.run.reserve(group.id, directory=worker.output_directory(group.inputs))
+    limits, decoder = _limits_beside_encoders(task.granted_limits()), decoding.inputs
+    deferred = worker if isinstance(worker, DeferredSyncWorker) else None
+    with ThreadPoolExecutor(max_workers=1) as beside:
+        with Digester(worker.moved_rows) as digester, watch.measure("write"):
+            rows = worker.read_digested(
+                group.inputs, digester, limits=limits, decoder=decoder, dictionaries=True
+            )
+            spec = replace(task.spec_of(group), is_durable=deferred is None)
+            outputs = worker.write(watch.iterate("read", rows), spec, like=group.inputs, stem=stem)
+            syncing = beside.submit(deferred.make_durable, outputs) if deferred else None
+            before = digester.result()
+        reached(Step.TASK_WRITTEN)
+        with watch.measure("prove"):
+            proof = prove_outputs(task, group, outputs, before=before, decoding=decoding)
+        with watch.measure("write"):
+            if syncing is not None:
+                syncing.result()
+    return GroupResult(
+        group=group.id, attempt=stem, outputs=outputs, proof=proof, timings=watch.milliseconds()
+    )
+
+
+def _limits_beside_encoders(limits: TaskLimits) -> TaskLimits:
+    """Leave half of the threads to those who encode, which costs as much as decoding.
+
+    A thread of DuckDB that has to wait for them makes malloc give all free memory back, and it is
+    cleared again for the next rows. Of two threads DuckDB gets the one that asks for rows.
+    """
+    return replace(limits, threads=-(-limits.threads // 2))
+
+
+def rewrite_natively(
+    task: RewriteTask,
+    group: Group,
+    *,
+    native: NativeRewriteWorker,
+    decoding: Decoding,
+    is_copied: bool = False,
+) -> GroupResult:
+    """Have the format rewrite `group`, or move its bytes, and prove that storage holds its rows.
+
+    The format chooses the names of its files, so they are noted as soon as they are known: what is
+    not proved in the end is deleted with the run.
+    """
+    worker, watch, limits = task.worker, Stopwatch(task.run.clock), task.granted_limits()
+    stem = task.run.reserve(group.id, directory=worker.output_directory(group.inputs))
+    with ThreadPoolExecutor(max_workers=2) as beside:
+        with watch.measure("write"):
+            # Both read the same files, and neither waits for the other.
+            reading = beside.submit(_read, task, group, decoding, limits)
+            outputs = native.run_native(group, stem=stem, is_copied=is_copied)
+            note_written(task.run, stem, [file.path for file in outputs])
+            syncing = beside.submit(native.make_durable, outputs)
+            before = reading.result()
+        reached(Step.TASK_WRITTEN)
+        with watch.measure("prove"):
+            proof = prove_outputs(task, group, outputs, before=before, decoding=decoding)
+        with watch.measure("write"):
+            syncing.result()
+    return GroupResult(
+        group=group.id,
+        method="copy" if is_copied else "recode",
+        attempt=stem,
+        outputs=outputs,
+        proof=proof,
+        timings=watch.milliseconds(),
+    )
+
+
+def _read(task: RewriteTask, group: Group, decoding: Decoding, limits: TaskLimits) -> Digest:
+    """Return the digest of the rows of `group`; where counts are enough, their number alone."""
+    worker = task.worker
+    if task.prove == "counts":
+        rows = worker.count_rows(group.inputs)
+        return Digest(rows=rows, lanes=(0, 0), algorithm=ALGORITHM, engine=ENGINE)
+    with Digester(worker.moved_rows, threads=limits.threads) as digester:
+        worker.digest_rows(group.inputs, digester, limits=limits, decoder=decoding.inputs)
+        return digester.result()

@@ -1,42 +1,36 @@
 """Deduplication: of rows that count as one, one stays.
 
 Keys are hashed and compared in tasks; only files that hold a duplicate are touched. Nothing is
-committed before what is left of them is proved, nor if somebody added rows that were not compared.
+committed before the remaining rows are proved, nor if a writer added rows that were not compared.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
-from lakehand.formats.base import require_support
+from lakehand.formats.base import FormatTable, require_support
 from lakehand.formats.optional import SupportsRowChanges
 from lakehand.observe import reported
-from lakehand.observe.clock import SystemClock
-from lakehand.observe.stopwatch import Stopwatch
 from lakehand.rows.duplicates import Searching
 from lakehand.rows.key_equality import KeyEquality
-from lakehand.rows.operation import open_row_operation
-from lakehand.rows.report import deduplication_left_to, deduplication_report
 from lakehand.rows.row_changes import RowChanges
+from lakehand.rows.row_operation import RowOperation, open_row_operation
+from lakehand.rows.row_reports import deduplication_left_to, deduplication_report
 from lakehand.rows.search import Search, partitions_for
-from lakehand.runs.operation import Call
+from lakehand.runs.operation import Call, CallOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakehand.formats.base import FormatTable
     from lakehand.model.reports import DeduplicationReport
     from lakehand.model.snapshot import Snapshot
-    from lakehand.observe import OnProgress
-    from lakehand.observe.clock import Clock
-    from lakehand.rows.operation import RowOperation
     from lakehand.settings import Settings
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DuplicateRequest:
-    """What a call asks for beside its settings."""
+    """What a call asks for in addition to its settings."""
 
     #: Rows with equal values in all of these columns are duplicates.
     key: Sequence[str] | None = None
@@ -54,28 +48,17 @@ def deduplicate(
     *,
     settings: Settings,
     request: DuplicateRequest,
-    spark: Any = None,
-    dry_run: bool = False,
-    on_progress: OnProgress | None = None,
-    clock: Clock | None = None,
+    **options: Unpack[CallOptions],
 ) -> DeduplicationReport:
     """Remove rows of which an equal one stays. Without duplicates nothing is committed."""
     table = require_support(table, SupportsRowChanges, operation="deduplicate")
     snapshot = table.snapshot()
     equality = _equality(table, snapshot, request)
-    call = Call(
-        operation="deduplicate",
-        table=table,
-        settings=settings.with_properties(snapshot.properties),
-        watch=Stopwatch(clock or SystemClock()),
-        spark=spark,
-        dry_run=dry_run,
-        on_progress=on_progress,
-    )
+    call = Call.begin("deduplicate", table, settings.with_properties(snapshot.properties), options)
     parameters, size = _parameters(equality), snapshot.total_bytes
     with open_row_operation(call, snapshot, read_bytes=size, parameters=parameters) as operation:
         search = _search(operation, snapshot, equality)
-        if dry_run:
+        if call.dry_run:
             return deduplication_report(search.find(snapshot), equality, operation)
         if rivals := operation.rivals():
             return deduplication_left_to(rivals, snapshot, equality, operation)

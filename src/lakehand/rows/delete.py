@@ -3,43 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import pyarrow as pa
 
-from lakehand.engine.cores import granted_cores
-from lakehand.expressions.predicate import parse_predicate
+from lakehand.engine.runner_contract import granted_cores
+from lakehand.expressions.predicate import Predicate, parse_predicate
 from lakehand.expressions.pruning import ALL, UNKNOWN, decide
-from lakehand.formats.base import require_support
+from lakehand.formats.base import FormatTable, require_support
 from lakehand.formats.optional import SupportsRowChanges
-from lakehand.formats.rows import PlacedColumns, change_feed_of
+from lakehand.formats.rows import PlacedColumns, RowChangeWorker, change_feed_of
 from lakehand.formats.scan import columns_with_bounds
-from lakehand.model.snapshot import FILE_NUMBER, POSITION
+from lakehand.model.snapshot import FILE_NUMBER, POSITION, Snapshot
 from lakehand.model.work import DataFile
 from lakehand.observe import reported
-from lakehand.observe.clock import SystemClock
-from lakehand.observe.stopwatch import Stopwatch
-from lakehand.rows.operation import open_row_operation
 from lakehand.rows.read_once import ChosenFiles, ReadOnce, bytes_of
-from lakehand.rows.report import deletion_report
 from lakehand.rows.row_addresses import Places, visible_rows
 from lakehand.rows.row_changes import RowChanges
-from lakehand.runs.operation import Call
+from lakehand.rows.row_operation import RowOperation, open_row_operation
+from lakehand.rows.row_reports import deletion_report
+from lakehand.runs.operation import Call, CallOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lakehand.expressions.predicate import Predicate
-    from lakehand.formats.base import FormatTable
-    from lakehand.formats.rows import RowChangeWorker
     from lakehand.formats.worker import TaskLimits
     from lakehand.model.reports import DeletionReport
-    from lakehand.model.snapshot import Snapshot
-    from lakehand.observe import OnProgress
-    from lakehand.observe.clock import Clock
-    from lakehand.rows.exchange import Exchange
-    from lakehand.rows.operation import RowOperation
+    from lakehand.rows.table_exchange import Exchange
     from lakehand.settings import Settings
 
 
@@ -135,7 +126,7 @@ class Matching:
 
     @property
     def _must_read_all(self) -> bool:
-        """Whether readers of changes hear of nothing but rows that are written down for them."""
+        """Whether change data feed readers see only rows that are written to change files."""
         worker = self._operation.worker
         return change_feed_of(worker) is not None and not worker.hides_rows
 
@@ -158,31 +149,19 @@ def delete(
     *,
     settings: Settings,
     where: str,
-    spark: Any = None,
-    dry_run: bool = False,
-    on_progress: OnProgress | None = None,
-    clock: Clock | None = None,
+    **options: Unpack[CallOptions],
 ) -> DeletionReport:
     """Delete the rows for which `where` is true. Without any, nothing is committed."""
-    clock = clock or SystemClock()
     table = require_support(table, SupportsRowChanges, operation="delete")
     snapshot = table.snapshot()
-    predicate = parse_predicate(where, snapshot.schema, clock=clock)
+    predicate = parse_predicate(where, snapshot.schema, clock=options.get("clock"))
     table.require_deletion(snapshot)
-    call = Call(
-        operation="delete",
-        table=table,
-        settings=settings.with_properties(snapshot.properties),
-        watch=Stopwatch(clock),
-        spark=spark,
-        dry_run=dry_run,
-        on_progress=on_progress,
-    )
+    call = Call.begin("delete", table, settings.with_properties(snapshot.properties), options)
     verdicts = file_verdicts(table, predicate)
     read_bytes = bytes_of(snapshot, verdicts.of(snapshot) == UNKNOWN)
     with open_row_operation(call, snapshot, read_bytes=read_bytes) as operation:
         matching = Matching(operation, predicate, verdicts)
-        if dry_run:
+        if call.dry_run:
             matching.find(snapshot)
             return deletion_report(matching, operation)
         done = RowChanges(operation, {"where": predicate.text}).commit(snapshot, matching.find)

@@ -10,32 +10,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehand.engine.cores import granted_cores
-from lakehand.formats.rows import require_change_feed
-from lakehand.formats.worker import NotDecodable
-from lakehand.model.work import DataFile, Proof, StagedFile
+from lakehand.engine.runner_contract import granted_cores
+from lakehand.formats.rows import RowChange, RowChangeWorker, require_change_feed
+from lakehand.formats.worker import Decoder, NotDecodable, TaskLimits, WriteSpec
+from lakehand.model.work import DataFile, Digest, Proof, ProveMode, StagedFile
+from lakehand.observe.clock import Stopwatch
 from lakehand.observe.steps import Step, reached
-from lakehand.observe.stopwatch import Stopwatch
+from lakehand.prove import evidence
 from lakehand.prove.digest import Digester, SplitDigester
-from lakehand.prove.evidence import (
-    check_deleted_count,
-    check_footers,
-    prove_positions,
-    prove_remaining,
-    prove_removed,
-    sum_digests,
-    total_digest,
-)
 from lakehand.rows.row_addresses import REPLACED, PlaceSet
 from lakehand.runs.leftovers import note_written
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from lakehand.formats.rows import Positions, RowChange, RowChangeWorker
-    from lakehand.formats.worker import Decoder, TaskLimits, WriteSpec
-    from lakehand.model.work import Digest, ProveMode
-    from lakehand.rows.exchange import Exchange
+    from lakehand.formats.rows import Positions
+    from lakehand.rows.table_exchange import Exchange
     from lakehand.runs import Run
 
 
@@ -70,9 +60,9 @@ def prove_by_positions(
         rows = worker.count_rows([one.file]) + one.file.deleted_rows
         expected = np.sort(np.concatenate((hidden, one.positions)))
         found = np.arange(rows, dtype=np.int64) if one.live is None else next(after)
-        check_footers(_difference(expected, found, rows=rows), subject=one.file.path)
+        evidence.check_footers(_difference(expected, found, rows=rows), subject=one.file.path)
     removed = sum(len(one.positions) for one in files)
-    return prove_positions(
+    return evidence.prove_positions(
         worker.count_rows([one.file for one in files]) - removed,
         staged_rows=staged_rows,
         removed_rows=removed,
@@ -85,7 +75,7 @@ def prove_by_positions(
 
 
 def _difference(expected: Positions, found: Positions, *, rows: int) -> str | None:
-    """Say what is wrong unless storage hides these positions of a file of so many rows, no others.
+    """Return what is wrong unless storage hides exactly these positions of a file.
 
     Both are ascending. Rows that were hidden before are among them, and must not come back.
     """
@@ -101,7 +91,7 @@ def _difference(expected: Positions, found: Positions, *, rows: int) -> str | No
 
 def positions_digest(places: Iterable[tuple[str, Positions]]) -> str:
     """Return what tells these rows of these files from others, in any order of the files."""
-    return sum_digests([_digest(path, positions) for path, positions in places])
+    return evidence.sum_digests([_digest(path, positions) for path, positions in places])
 
 
 def _digest(path: str, positions: Positions) -> str:
@@ -133,7 +123,7 @@ def digest_in_place(
     """Read `files`, of which the rows at `gone` go; `hidden` are those that storage will not show.
 
     None among them: the file goes. Rows that were hidden before and would come back are not seen
-    here, so whoever calls counts what is hidden.
+    here, so the caller counts the hidden rows.
     """
     schema = worker.moved_rows
     before, removed, after = Digester(schema), Digester(schema), Digester(schema)
@@ -161,7 +151,7 @@ def _add(digester: Digester, batch: pa.RecordBatch, chosen: np.ndarray | None) -
     digester.add_sums(len(lanes[0]), first, second)
 
 
-#: How a file loses rows: it goes, as all of them do; some are hidden; others are written anew.
+#: How rows are deleted: the file is removed, rows are hidden, or the other rows are rewritten.
 Way = Literal["drop", "hide", "rewrite"]
 
 
@@ -189,11 +179,11 @@ class Loss:
 class Removed:
     """What one task made of the files of a portion."""
 
-    #: Entries that take the place of the files': of new ones, or of the same with rows hidden.
+    #: Entries that replace those of the files: of new files, or of the same with rows hidden.
     adds: tuple[StagedFile, ...]
-    #: Everything that was written and is nobody's until the commit.
+    #: Everything that was written and that no version references before the commit.
     objects: tuple[StagedFile, ...]
-    #: Files among them that tell readers of changes which rows went.
+    #: Files among them with the deleted rows for change data feed readers.
     changes: tuple[StagedFile, ...]
     proof: Proof
     timings: Mapping[str, float]
@@ -215,9 +205,9 @@ class _Outcome:
     """What a file gives way to; to nothing, if all of its rows went."""
 
     adds: tuple[StagedFile, ...] = ()
-    #: The same file as readers will see it; None if it was written anew, or went.
+    #: The same file as readers will see it; None if it was rewritten or removed.
     live: DataFile | None = None
-    #: All rows of the file, and those that go, where they were read to be written anew.
+    #: All rows of the file, and the deleted ones, if they were read to rewrite the file.
     read: tuple[Digest, Digest] | None = None
 
 
@@ -231,7 +221,7 @@ class RemovalTask:
     spec: WriteSpec
     limits: TaskLimits
     prove: ProveMode
-    #: Readers of changes must be told which rows go.
+    #: Deleted rows must be written for change data feed readers.
     tells_changes: bool
 
     def __call__(self, payload: Mapping[str, Any]) -> dict[str, Any]:
@@ -312,7 +302,9 @@ class RemovalTask:
             spec = replace(self.spec, target_file_bytes=target)
             outputs = self.worker.write(_without(rows, gone), spec, like=[rest], stem=stem)
             read = digester.result(), digester.part.result()
-        check_footers(self.worker.staged_difference([rest], outputs), subject=loss.file.path)
+        evidence.check_footers(
+            self.worker.staged_difference([rest], outputs), subject=loss.file.path
+        )
         return _Outcome(adds=outputs, read=read)
 
     def _changes(self, group: int, losses: Sequence[Loss]) -> tuple[StagedFile, ...]:
@@ -340,7 +332,7 @@ class RemovalTask:
         subject = f"portion {group} ({len(files)} files)"
         adds = [file for outcome in outcomes for file in outcome.adds]
         if self.prove == "counts":
-            return prove_remaining(
+            return evidence.prove_remaining(
                 expected,
                 written_rows=sum(file.rows for file in adds),
                 removed_rows=removed_rows,
@@ -352,7 +344,7 @@ class RemovalTask:
         written = [file for o in outcomes if o.read is not None for file in o.adds]
         stays = self._stays(losses, outcomes, decoder, after_decoder)
         read = [outcome.read for outcome in outcomes if outcome.read is not None]
-        return prove_removed(
+        return evidence.prove_removed(
             before=_sum([stays.before, *(before for before, _ in read)]),
             removed=_sum([stays.removed, *(removed for _, removed in read)]),
             after=_sum([stays.after, self._digest_staged(written, after_decoder)]),
@@ -388,11 +380,11 @@ class RemovalTask:
         decoder: Decoder,
         after_decoder: Decoder,
     ) -> InPlace:
-        """Return what is to be said of the rows of files that are not written anew."""
+        """Return the evidence for files that are not rewritten."""
         pairs = [(x, y) for x, y in zip(losses, outcomes, strict=True) if y.read is None]
         live = [outcome.live for _, outcome in pairs if outcome.live is not None]
         hidden = self.worker.deleted_positions(live, limits=self.limits) if live else []
-        check_deleted_count(
+        evidence.check_deleted_count(
             sum(len(loss.positions) + loss.file.deleted_rows for loss, y in pairs if y.live),
             hidden_rows=sum(map(len, hidden)),
             subject=f"{len(live)} files",
@@ -419,7 +411,7 @@ class RemovalTask:
 
 
 def _sum(digests: Sequence[Digest]) -> Digest:
-    total = total_digest(digests)
+    total = evidence.total_digest(digests)
     assert total is not None  # noqa: S101  of one digest at least
     return total
 

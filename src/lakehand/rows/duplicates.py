@@ -9,29 +9,26 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehand.engine.cores import granted_cores
+from lakehand.engine.runner_contract import granted_cores
 from lakehand.errors import CorruptFileError, EngineError
-from lakehand.formats.rows import PlacedColumns
-from lakehand.formats.worker import NotDecodable
+from lakehand.formats.rows import PlacedColumns, RowChangeWorker
+from lakehand.formats.worker import Decoder, NotDecodable, TaskLimits
 from lakehand.model.work import DataFile
-from lakehand.rows.exchange import Partitions
-from lakehand.rows.operation import open_session, query_tables
 from lakehand.rows.row_addresses import PlaceSet
+from lakehand.rows.row_operation import open_session, query_tables
+from lakehand.rows.table_exchange import Exchange, Partitions, Piece
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     import numpy.typing as npt
 
-    from lakehand.formats.rows import RowChangeWorker
-    from lakehand.formats.worker import Decoder, TaskLimits
-    from lakehand.rows.exchange import Exchange, Piece
     from lakehand.rows.key_equality import KeyEquality
 
 #: What a number takes while it is compared, with twelve bytes that come with it.
 BYTES_A_ROW = 64
 _HALF = np.uint64(32)
-#: Beyond one in so many, all numbers are sorted with their places.
+#: Above this share (one in 16), all numbers are sorted with their places.
 _FEW = 16
 #: Bits of a map of numbers for each one that is in it; and of all, at most.
 _MAP_BITS, _MOST_MAP_BITS = 6, 27
@@ -187,7 +184,7 @@ class ValuesTask:
                 rows += values.num_rows
         if rows != twins.num_rows:
             message = f"{twins.num_rows} rows were read, and {rows} when they were read again"
-            raise CorruptFileError(message, hint="files were changed meanwhile; verify the table")
+            raise CorruptFileError(message, hint="files changed during the run; verify the table")
         return {"pieces": found.close()}
 
 

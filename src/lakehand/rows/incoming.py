@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.expressions.column_facts import Family, family_of
-from lakehand.model.snapshot import quoted_column
+from lakehand.model.snapshot import Snapshot, quoted_column
 from lakehand.planning.file_bounds import dense_ranks, extent_of_ranks, value_bounds
 from lakehand.rows.key_equality import key_value
 
@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from lakehand.formats.base import FormatTable
-    from lakehand.model.snapshot import Snapshot
 
-#: Beside its key, what is known of a winner: which of the rows it is, and whether it is to stay.
+#: Columns of a winner in addition to its key: its row number, and whether it is inserted.
 NUMBER, LIVE = "number", "live"
 
 
@@ -58,7 +57,7 @@ class Incoming:
     key: KeyColumns
     #: Under the table's columns. Rows that do not count any more may be among them.
     rows: pa.Table
-    #: One row a key, in the order of NUMBER: the key (`k0`, `k1`, ...), NUMBER and LIVE.
+    #: One row per key, sorted by NUMBER: the key (`k0`, `k1`, ...), NUMBER and LIVE.
     winners: pa.Table
     #: Rows before those with one key became one.
     rows_given: int
@@ -91,8 +90,8 @@ _ORDERED = {Family.NUMBER, Family.FLOAT, Family.TEXT, Family.TIME}
 def files_with_keys(table: FormatTable, snapshot: Snapshot, incoming: Incoming) -> Flags:
     """Say of each row of `snapshot.files` whether one of the keys may be in that file.
 
-    Columns are looked at one by one: for each there is a key between the least and the greatest
-    value of the file.
+    Columns are checked one by one: for each there is a key between the minimum and the maximum of
+    the file.
     """
     if not incoming.winners.num_rows:
         return np.zeros(snapshot.file_count, np.bool_)

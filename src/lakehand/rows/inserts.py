@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from lakehand.engine.cores import usable_cores
-from lakehand.formats.rows import require_change_feed
-from lakehand.formats.worker import NotDecodable, WriteSpec
+from lakehand.engine.runner_contract import usable_cores
+from lakehand.formats.rows import RowChange, require_change_feed
+from lakehand.formats.worker import Decoder, NewFiles, NotDecodable, WriteSpec
 from lakehand.model.snapshot import ROW_ID, ROW_VERSION
+from lakehand.observe.clock import Stopwatch
 from lakehand.observe.steps import Step, reached
-from lakehand.observe.stopwatch import Stopwatch
 from lakehand.prove.digest import Digester
 from lakehand.prove.evidence import prove_added
 
@@ -24,12 +24,10 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from lakehand.formats.rows import RowChange
-    from lakehand.formats.worker import Decoder, NewFiles
     from lakehand.model.work import Digest, Proof, StagedFile
     from lakehand.rows.incoming import Incoming
     from lakehand.rows.key_matching import KeyMatching, Matched
-    from lakehand.rows.operation import RowOperation
+    from lakehand.rows.row_operation import RowOperation
     from lakehand.runs import Run
 
 #: Names that new files are reserved under; other numbers are those of portions.
@@ -38,10 +36,10 @@ _GROUP = 99_999
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Inserted:
-    """What was written for the rows that come in."""
+    """What was written for the incoming rows."""
 
     adds: tuple[StagedFile, ...] = ()
-    #: Files among those written that tell readers of changes.
+    #: Files among those written for change data feed readers.
     changes: tuple[StagedFile, ...] = ()
     #: None if no rows came.
     proof: Proof | None = None
@@ -54,7 +52,7 @@ class Inserted:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class _Piece:
-    """Some of the rows that come in, and which of them take the place of others."""
+    """Some of the incoming rows, and which of them replace rows of the table."""
 
     rows: pa.RecordBatch
     replacing: npt.NDArray[np.bool_]
@@ -71,7 +69,7 @@ class _Piece:
 
 
 class Inserts:
-    """Writes rows that come in; what is written already is used while it is right."""
+    """Writes incoming rows; files written earlier are reused while they are correct."""
 
     def __init__(self, operation: RowOperation, incoming: Incoming, matching: KeyMatching) -> None:
         """Take rows; `matching` says which of them replace others, in the version it searched."""
@@ -159,7 +157,7 @@ class Inserts:
             yield _Piece(rows=rows, replacing=replacing, row_ids=matched.row_ids.take(chosen))
 
     def _prove(self, adds: tuple[StagedFile, ...], written: Digest) -> Proof:
-        """Return the evidence that storage holds the rows that came in; ProofError if not."""
+        """Return the evidence that storage holds the incoming rows; ProofError if not."""
         mode = self._operation.call.settings.prove
         counts_only, tracked = mode == "counts", self._operation.worker.tracks_rows
         found = None if counts_only else self._read_back(adds, mode)
@@ -169,7 +167,7 @@ class Inserts:
             expected_rows=self.rows,
             staged_rows=sum(file.rows for file in adds),
             proved_bytes=sum(file.bytes for file in adds),
-            # Rows that came get their identity only with the commit, and every try is another.
+            # New rows get their row ids with the commit, and every attempt gets others.
             is_lasting=not tracked,
         )
 

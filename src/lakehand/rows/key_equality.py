@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lakehand.errors import UnknownColumnError, ValidationError
-from lakehand.prove.row_hash import lane_expressions
+from lakehand.prove.digest import lane_expressions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Keep = Literal["first", "last", "latest"]
 
 _KEEPS: tuple[Keep, ...] = ("first", "last", "latest")
-#: From the oldest row to the newest. Rows without a version of their own are older than others.
+#: From the oldest row to the newest. Rows without a row version are older than others.
 _AGE = ("row_version", "row_id", "file_rank", "position")
 
 
@@ -34,7 +34,7 @@ class KeyEquality:
     #: Whole rows are compared, down to the sign of a zero.
     exact: bool
     keep: Keep
-    #: Whose greatest value is kept by `latest`, and whether its values are texts.
+    #: Column whose maximum is kept by `latest`, and whether its values are strings.
     order_by: str | None = None
     orders_texts: bool = False
 
@@ -145,7 +145,7 @@ class KeyEquality:
         # Signs of zeros are in no comparison of values, but in both hashes of whole rows.
         signs = [lane_expressions(self.schema)[1]] if self.exact else []
         types = zip(self._values(), self.schema.types, strict=True)
-        # Texts of some engines are no UTF-8, of which DuckDB makes no table; bytes are all alike.
+        # Strings of some engines are not UTF-8, which DuckDB refuses; bytes are always accepted.
         return [*(f"encode({name})" if _is_text(kind) else name for name, kind in types), *signs]
 
     def _values(self) -> list[str]:

@@ -10,28 +10,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehand.engine.cores import granted_cores
-from lakehand.formats.rows import PlacedColumns
-from lakehand.formats.worker import NotDecodable
-from lakehand.model.snapshot import FILE_NUMBER, POSITION
+from lakehand.engine.runner_contract import granted_cores
+from lakehand.formats.rows import PlacedColumns, RowChangeWorker
+from lakehand.formats.worker import Decoder, NotDecodable, TaskLimits
+from lakehand.model.snapshot import FILE_NUMBER, POSITION, Snapshot
 from lakehand.model.work import DataFile
-from lakehand.rows.incoming import LIVE, NUMBER
-from lakehand.rows.operation import open_session
-from lakehand.rows.read_once import ReadOnce
+from lakehand.rows.incoming import LIVE, NUMBER, Incoming, KeyColumns
+from lakehand.rows.read_once import ChosenFiles, ReadOnce
 from lakehand.rows.row_addresses import REPLACED, Places, check_count
+from lakehand.rows.row_operation import RowOperation, open_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
-    from lakehand.formats.rows import RowChangeWorker
-    from lakehand.formats.worker import Decoder, TaskLimits
-    from lakehand.model.snapshot import Snapshot
-    from lakehand.rows.exchange import Exchange
-    from lakehand.rows.incoming import Incoming, KeyColumns
-    from lakehand.rows.operation import RowOperation
-    from lakehand.rows.read_once import ChosenFiles
+    from lakehand.rows.table_exchange import Exchange
 
     Numbers = npt.NDArray[np.int64]
 
@@ -114,7 +108,7 @@ class KeyMatchTask:
 
 
 class _Counted:
-    """Rows on their way to DuckDB, counted by file. What goes wrong there comes back as it was."""
+    """Rows passed to DuckDB, counted by file. Keeps an error, which DuckDB would wrap."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch], schema: pa.Schema, *, files: int) -> None:
         self._batches = batches
@@ -135,7 +129,7 @@ class _Counted:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Matched:
-    """Which rows that come in have a row in the table."""
+    """Which incoming rows have a row in the table."""
 
     #: Their numbers, ascending, each once.
     numbers: Numbers
@@ -179,7 +173,7 @@ class KeyMatching:
         return len(self._once.found)
 
     def find(self, snapshot: Snapshot) -> Places:
-        """Return the rows of `snapshot` that go, some of them because another takes their place."""
+        """Return the rows of `snapshot` that are deleted or replaced."""
         with self._operation.call.watch.measure("plan"):
             self.snapshot, self.places = snapshot, self._find(snapshot)
         return self.places

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,10 +11,9 @@ from lakehand.rows.row_addresses import FileNumbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
 
     from lakehand.model.snapshot import Snapshot
-    from lakehand.rows.operation import RowOperation
+    from lakehand.rows.row_operation import RowOperation
 
 
 class ChosenFiles:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lakehand.formats.rows import Positions
     from lakehand.formats.worker import FormatWorker
     from lakehand.model.work import DataFile
-    from lakehand.rows.exchange import Exchange
+    from lakehand.rows.table_exchange import Exchange
 
 
 class PlaceSet:
@@ -50,7 +50,7 @@ class PlaceSet:
                 yield batch if wanted.all() else batch.filter(pa.array(wanted))
 
 
-#: A column that tables of places may have: whether another row takes the place of this one.
+#: A column that tables of places may have: whether the row is replaced by another.
 REPLACED = "is_replaced"
 #: Files of a task: keys are read fast, but what is left of files is written by one core each.
 _PORTION_BYTES = 64 * 2**20
@@ -101,11 +101,11 @@ class Places:
     portions: Sequence[Sequence[int]]
     #: By number.
     files: FileNumbers
-    #: What names the rows of each portion: tables with `file` and `position`, perhaps REPLACED.
+    #: What names the rows of each portion: tables with `file`, `position` and maybe REPLACED.
     keys: Mapping[int, list[str]]
     #: Rows by file, where there are any.
     counts: Mapping[int, int]
-    #: Rows by file, where all of them go and nobody read them for that.
+    #: Rows by file, where all of them are deleted without being read.
     unread: Mapping[int, int] = field(default_factory=dict)
 
     @property
@@ -117,7 +117,7 @@ class Places:
         return [number for number in self.portions[portion] if number in self.counts]
 
     def rows_of(self, portion: int, exchange: Exchange) -> pa.Table:
-        """Return the places of a portion, in order."""
+        """Return the places of a portion, sorted."""
         found = pa.concat_tables(exchange.get(self.keys[portion]))
         return found.sort_by([("file", "ascending"), ("position", "ascending")])
 

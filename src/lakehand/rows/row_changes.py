@@ -1,7 +1,7 @@
 """Found rows on their way out of the table, and new ones on theirs into it: tasks, and one commit.
 
-A commit that was overtaken by changes of rows is not tried again as it is: what came since is
-searched, too, and only what that leaves is committed.
+A commit that lost to a concurrent change of rows is not retried unchanged: new files are searched
+too, and only the remaining changes are committed.
 """
 
 from __future__ import annotations
@@ -16,25 +16,21 @@ import pyarrow as pa
 from lakehand.errors import CommitConflictError, ReplanError
 from lakehand.formats.rows import change_feed_of
 from lakehand.formats.worker import WriteSpec
-from lakehand.model.work import Change, GroupResult, Receipt
+from lakehand.model.work import Change, DataFile, GroupResult, Receipt, Transaction
 from lakehand.observe import Progress
-from lakehand.rows.deletes import RemovalTask, Removed
-from lakehand.rows.row_addresses import visible_rows
-from lakehand.runs import commit_results
-from lakehand.runs.records import table_state
+from lakehand.rows.deletes import RemovalTask, Removed, Way
+from lakehand.rows.row_addresses import Places, visible_rows
+from lakehand.runs import Run, commit_results
+from lakehand.runs.ledger_records import table_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from lakehand.model.snapshot import Snapshot
-    from lakehand.model.work import DataFile, Transaction
-    from lakehand.rows.deletes import Way
     from lakehand.rows.inserts import Inserted
-    from lakehand.rows.operation import RowOperation
-    from lakehand.rows.row_addresses import Places
-    from lakehand.runs import Run
+    from lakehand.rows.row_operation import RowOperation
 
-#: How often rows are searched anew because others changed some meanwhile.
+#: How often rows are searched again because of concurrent changes.
 _TRIES = 10
 
 
@@ -62,7 +58,7 @@ class _Done:
 
 
 class Exchanged(Protocol):
-    """Rows that come while others go."""
+    """Rows that are added while others are deleted."""
 
     #: How many are to be in the table.
     rows: int
@@ -72,7 +68,7 @@ class Exchanged(Protocol):
         ...
 
     def write(self, *, tells_changes: bool) -> Inserted:
-        """Write the rows that come, as fits those that were found."""
+        """Write the new rows, given the rows that were found."""
         ...
 
     def forget(self) -> None:
@@ -165,9 +161,9 @@ class RowChanges:
         )
 
     def _tells(self, ways: Mapping[int, Way]) -> bool:
-        """Whether readers of changes would otherwise read the wrong story out of the files.
+        """Whether change data feed readers would otherwise derive wrong changes from the files.
 
-        Removes and vectors alone tell them of rows that went, and new files of rows that came.
+        Removed files and deletion vectors mean deleted rows to them, and new files mean new rows.
         """
         replaces = self._inserts is not None and self._inserts.replaced() > 0
         is_fed = change_feed_of(self._operation.worker) is not None
@@ -290,7 +286,7 @@ class RowChanges:
 
 
 def _proof(work: CommittedChanges) -> dict[str, Any]:
-    """Return the evidence by portion; it tells of no digest for rows that nobody read."""
+    """Return the evidence by portion, without a digest for rows that were not read."""
     proofs = [part.proof for part in work.removed]
     if work.places.unread:
         proofs = [replace(proof, removed_digest=None) for proof in proofs]

@@ -1,4 +1,4 @@
-"""Duplicates of a whole table: found in tasks, and found again with what came since."""
+"""Duplicates of a whole table: found in tasks, and again with files added since."""
 
 from __future__ import annotations
 
@@ -11,18 +11,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.rows.duplicates import CompareTask, HashTask, RankTask, Searching, ValuesTask
-from lakehand.rows.exchange import by_target
 from lakehand.rows.row_addresses import FileNumbers, Places, check_count
+from lakehand.rows.table_exchange import Piece, by_target
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from lakehand.formats.optional import SupportsRowChanges
     from lakehand.model.snapshot import Snapshot
-    from lakehand.rows.exchange import Piece
-    from lakehand.rows.operation import RowOperation
+    from lakehand.rows.row_operation import RowOperation
 
-#: Memory that a row takes while its hash is compared with others, spill aside.
+#: Memory that a row takes while its hash is compared with others, without spilled data.
 _BYTES_A_ROW = 128
 #: What a file without a row count is taken to hold.
 _GUESSED_ROW_BYTES = 16
@@ -42,7 +41,7 @@ class Found:
     snapshot: Snapshot
     #: Rows that another row stands for.
     places: Places
-    #: How many keys have so many rows too many.
+    #: How many keys have a given number of surplus rows.
     distribution: Mapping[int, int]
     rows: int
 
@@ -179,7 +178,7 @@ def _total(parts: Iterable[Sequence[tuple[int, int]]]) -> dict[int, int]:
 def _ranks(table: SupportsRowChanges, snapshot: Snapshot) -> np.ndarray:
     """Return the place of each file in the order in which files came into the table.
 
-    Files whose version nobody knows are older than the log, and so than all others.
+    Files whose version is unknown are older than the log, and so than all others.
     """
     files = snapshot.files
     order = pc.sort_indices(

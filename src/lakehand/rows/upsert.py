@@ -1,9 +1,9 @@
-"""Upsert: rows come in by their keys; those that are there already are replaced.
+"""Upsert: inserts rows by their keys, and replaces rows that exist.
 
 Keys are looked for in key columns only, and only of files that may hold one of them. What is left
 of touched files is proved as after a deletion: by the positions that vectors hide, or by the rows
-of files that are rewritten. New rows are proved as storage gives them back. One commit says all of
-it, and only if nobody has added or changed rows that were not looked at.
+of files that are rewritten. New rows are proved as storage gives them back. All of it is one
+commit, which fails if another writer added or changed rows that were not searched.
 """
 
 from __future__ import annotations
@@ -12,40 +12,35 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import CommitUnknownError, ReplanError
-from lakehand.formats.base import require_support
+from lakehand.formats.base import FormatTable, require_support
 from lakehand.formats.optional import SupportsRowChanges
-from lakehand.rows.incoming import files_with_keys
+from lakehand.rows.incoming import Incoming, files_with_keys
 from lakehand.rows.inserts import Inserts
 from lakehand.rows.key_matching import KeyMatching
-from lakehand.rows.operation import open_row_operation
 from lakehand.rows.read_once import ChosenFiles, bytes_of
-from lakehand.rows.report import upsert_report
-from lakehand.rows.row_changes import RowChanges
-from lakehand.runs.operation import INLINE_BYTES
+from lakehand.rows.row_changes import CommittedChanges, RowChanges
+from lakehand.rows.row_operation import RowOperation, open_row_operation
+from lakehand.rows.row_reports import upsert_report
+from lakehand.runs.operation import INLINE_BYTES, Call
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lakehand.formats.base import FormatTable
     from lakehand.model.reports import UpsertReport
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.table_head import TableHead
     from lakehand.model.work import Receipt, StagedFile, Transaction
-    from lakehand.rows.incoming import Incoming
-    from lakehand.rows.operation import RowOperation
     from lakehand.rows.row_addresses import Places
-    from lakehand.rows.row_changes import CommittedChanges
-    from lakehand.runs.fate import Fate
-    from lakehand.runs.operation import Call
+    from lakehand.runs.ledger_records import Fate
 
 
 class AlreadyThere(Exception):  # noqa: N818  no failure: the caller knows whose it is, or asks
-    """The table has the mark of this upsert, so somebody has committed it."""
+    """The table has the mark of this upsert, so it was committed before."""
 
 
 @dataclass(kw_only=True, slots=True)
 class Mark:
-    """By what the table knows an upsert, and what became of tries that nobody answered."""
+    """The transaction of an upsert, and the fates of attempts whose outcome is unknown."""
 
     transaction: Transaction
     doubtful: list[Fate]
@@ -53,12 +48,12 @@ class Mark:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Upserted:
-    """What came of an upsert."""
+    """The result of an upsert."""
 
     report: UpsertReport
     #: None if nothing was committed.
     receipt: Receipt | None
-    #: Files of the rows that came.
+    #: Files of the new rows.
     files: tuple[StagedFile, ...] = ()
 
 

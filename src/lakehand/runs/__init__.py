@@ -7,9 +7,8 @@ the first byte, and one object per commit batch decides who may commit or delete
 from __future__ import annotations
 
 from lakehand.runs.adopt import Adopted, LivingRun, earlier_than, living_runs
-from lakehand.runs.fate import Fate, commit_results
 from lakehand.runs.ledger import Heartbeat, Run, list_runs
-from lakehand.runs.records import Reservation
+from lakehand.runs.ledger_records import Fate, Reservation, commit_results
 from lakehand.runs.sweep import SweepReport, resume, sweep
 
 __all__ = [

@@ -5,25 +5,23 @@ from __future__ import annotations
 import os
 import platform
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from lakehand._version import __version__
 from lakehand.errors import ObjectNotFoundError, RunError
 from lakehand.runs.control import current_control
 from lakehand.runs.ledger import Run, list_runs
-from lakehand.runs.records import Identity, Inputs, read_record, table_state
-from lakehand.runs.state import log_unreadable, read_state
+from lakehand.runs.ledger_records import Identity, Inputs, read_record, table_state
+from lakehand.runs.state import RunState, log_unreadable, read_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from datetime import datetime
 
     from lakehand.formats.base import FormatTable
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import DataFile, Group, GroupResult, StagedFile
     from lakehand.observe.clock import Clock
-    from lakehand.runs.state import RunState
     from lakehand.storage import Store
 
 
@@ -102,7 +100,7 @@ def _inputs(run: Run) -> frozenset[str]:
 
 
 def _has_died_here(identity: Identity) -> bool:
-    """Say whether a run of this machine was killed: nobody has to wait for its heartbeat then."""
+    """Return whether a run of this machine was killed, so that its heartbeat need not expire."""
     if identity.pid is None or identity.host != platform.node():
         return False
     try:

@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lakehand.engine.base import CancelToken
+from lakehand.engine.runner_contract import CancelToken
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -41,7 +41,7 @@ def controlled(control: RunControl) -> Iterator[RunControl]:
 
 
 def current_control() -> RunControl:
-    """Return what holds here; without `controlled` nobody cancels, and nothing is known."""
+    """Return the control of this thread; without `controlled`, one that cancels nothing."""
     return _current.get() or RunControl()
 
 

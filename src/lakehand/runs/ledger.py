@@ -15,27 +15,11 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from lakehand._version import __version__
 from lakehand.errors import ObjectNotFoundError, RunError, RunTakenError, StorageError
+from lakehand.observe import get_logger, log_event
 from lakehand.observe.clock import Clock, SystemClock
-from lakehand.observe.logs import get_logger, log_event
 from lakehand.observe.steps import Step, reached
-from lakehand.runs.fate import Fate, FateKind, parse_fate, put_fate
+from lakehand.runs import ledger_records as records
 from lakehand.runs.leftovers import delete_leftovers, recorded_files, stems_of
-from lakehand.runs.records import (
-    Identity,
-    Inputs,
-    Reservation,
-    Sign,
-    in_order_of_deletion,
-    new_run_id,
-    numbered_name,
-    parse_group,
-    parse_reservation,
-    parse_result,
-    parse_settled,
-    put_first,
-    read_record,
-    table_state,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -129,12 +113,12 @@ class Run:
         """Write the ledger of a new run, which is about to replace `inputs`.
 
         `plan` says in short what the run is about; the groups themselves come with their results.
-        `snapshot` is what it reads, which vacuum keeps meanwhile; where groups were planned on it,
+        `snapshot` is what it reads, which vacuum keeps for it; where groups were planned on it,
         another run may adopt them, should this die. `labels` are for people who read the ledger.
         """
         clock = clock or SystemClock()
-        run = cls(store=store, id=new_run_id(clock), clock=clock)
-        state = table_state(snapshot) if snapshot is not None and is_adoptable else None
+        run = cls(store=store, id=records.new_run_id(clock), clock=clock)
+        state = records.table_state(snapshot) if snapshot is not None and is_adoptable else None
         version = snapshot.version if snapshot is not None else None
         known = {"table_state": state, "base_version": version, "plan": plan}
         if labels:
@@ -147,8 +131,8 @@ class Run:
     def publish_inputs(self, paths: Iterable[str]) -> None:
         """Let other runs know which files this one is about to replace."""
         found = list(paths)
-        if found or self.store.exists(self.key(Inputs.NAME)):
-            self.store.put(self.key(Inputs.NAME), _to_bytes({"paths": found}))
+        if found or self.store.exists(self.key(records.Inputs.NAME)):
+            self.store.put(self.key(records.Inputs.NAME), _to_bytes({"paths": found}))
 
     @classmethod
     def open(cls, store: Store, run_id: str, *, clock: Clock | None = None) -> Self:
@@ -160,9 +144,9 @@ class Run:
     def key(self, *parts: str) -> str:
         return "/".join((RUNS_DIRECTORY, self.id, *parts))
 
-    def identity(self) -> Identity | None:
+    def identity(self) -> records.Identity | None:
         """Return who started the run, when and where; None if the run is over."""
-        return self._read(partial(read_record, Identity), "run.json")
+        return self._read(partial(records.read_record, records.Identity), "run.json")
 
     def require_readable(self) -> None:
         """Raise RunError if anything in the ledger is not what this lakehand writes there."""
@@ -191,7 +175,7 @@ class Run:
         identity = self.identity()
         if identity is None:
             return None
-        sign = self._read(partial(read_record, Sign), "heartbeat.json")
+        sign = self._read(partial(records.read_record, records.Sign), "heartbeat.json")
         return sign.at if sign else identity.started_at
 
     def expect_stragglers(self) -> None:
@@ -206,7 +190,9 @@ class Run:
         `directory` is where the files will lie; without it a sweep has to search the whole table.
         """
         stem = f"lakehand-{self.id}-{group:05d}-{attempt}-{uuid.uuid4().hex[:12]}"
-        reservation = Reservation(stem=stem, group=group, attempt=str(attempt), directory=directory)
+        reservation = records.Reservation(
+            stem=stem, group=group, attempt=str(attempt), directory=directory
+        )
         self.store.put(self.key("stems", f"{stem}.json"), _to_bytes(asdict(reservation)))
         reached(Step.TASK_RESERVED)
         return stem
@@ -217,37 +203,37 @@ class Run:
         The outputs of a later attempt stay uncommitted and are deleted when the run ends. Without
         its `group` the result can be committed by this run only.
         """
-        name = numbered_name(result.group)
+        name = records.numbered_name(result.group)
         if group is not None:
             self.store.put(self.key("groups", name), _to_bytes(group.to_json()))
         key, own = self.key("results", name), _to_bytes(result.to_json())
-        found = put_first(self.store, key, own)
+        found = records.put_first(self.store, key, own)
         reached(Step.TASK_RECORDED)
-        return result if found == own else parse_result(key, found)
+        return result if found == own else records.parse_result(key, found)
 
     def result(self, group: int) -> GroupResult | None:
         """Return the result of a group, or None if no attempt has recorded one."""
-        return self._read(parse_result, "results", numbered_name(group))
+        return self._read(records.parse_result, "results", records.numbered_name(group))
 
     def results(self, *, known: Collection[int] = ()) -> list[GroupResult]:
         """Return the results recorded so far, but for groups in `known`."""
-        skip = {numbered_name(group) for group in known}
-        return self._read_all(parse_result, "results", skip=skip)
+        skip = {records.numbered_name(group) for group in known}
+        return self._read_all(records.parse_result, "results", skip=skip)
 
     def recorded_at(self, group: int) -> datetime | None:
         """Return when the result of a group was recorded, by the clock of the store."""
         try:
-            return self.store.head(self.key("results", numbered_name(group))).modified_at
+            return self.store.head(self.key("results", records.numbered_name(group))).modified_at
         except ObjectNotFoundError:
             return None
 
     def groups(self) -> dict[int, Group]:
         """Return the groups of recorded results, by number."""
-        found = self._read_all(parse_group, "groups")
+        found = self._read_all(records.parse_group, "groups")
         return {group.id: group for group in found}
 
-    def reservations(self) -> list[Reservation]:
-        return self._read_all(partial(parse_reservation, self.id), "stems")
+    def reservations(self) -> list[records.Reservation]:
+        return self._read_all(partial(records.parse_reservation, self.id), "stems")
 
     def has_repeated_attempts(self) -> bool:
         """Say whether the same was tried twice, as names tell that differ at their ends alone."""
@@ -257,11 +243,11 @@ class Run:
 
     # Who may commit or delete.
 
-    def fates(self) -> list[Fate]:
+    def fates(self) -> list[records.Fate]:
         """Return the fates decided so far, in the order of their batches."""
-        return self._read_all(parse_fate, "fates")
+        return self._read_all(records.parse_fate, "fates")
 
-    def decide_fate(self, results: Iterable[GroupResult], *, base_version: int) -> Fate:
+    def decide_fate(self, results: Iterable[GroupResult], *, base_version: int) -> records.Fate:
         """Claim the right to commit `results`; RunTakenError if another run has taken over.
 
         To be called just before the first attempt. The commit must carry the fate's token.
@@ -271,14 +257,14 @@ class Run:
         reached(Step.RUN_COMMITTING)
         return fate
 
-    def settle(self, fate: Fate, *, version: int | None) -> None:
-        """Note what came of a commit: the version that it made, or None if it is proved lost."""
+    def settle(self, fate: records.Fate, *, version: int | None) -> None:
+        """Record the outcome of a commit: its version, or None if it is proved lost."""
         outcome = {"batch": fate.batch, "version": version}
-        self.store.put(self.key("settled", numbered_name(fate.batch)), _to_bytes(outcome))
+        self.store.put(self.key("settled", records.numbered_name(fate.batch)), _to_bytes(outcome))
 
-    def unsettled(self) -> list[Fate]:
-        """Return the commits of which nobody noted whether they landed."""
-        outcomes = self._read_all(parse_settled, "settled")
+    def unsettled(self) -> list[records.Fate]:
+        """Return the commits without a recorded outcome."""
+        outcomes = self._read_all(records.parse_settled, "settled")
         settled = {outcome.batch for outcome in outcomes}
         fates = (fate for fate in self.fates() if fate.kind == "committing")
         return [fate for fate in fates if fate.batch not in settled]
@@ -288,10 +274,14 @@ class Run:
         self._end_or_commit("closed")
 
     def _end_or_commit(
-        self, kind: FateKind, *, outputs: Sequence[str] = (), base_version: int | None = None
-    ) -> Fate:
+        self,
+        kind: records.FateKind,
+        *,
+        outputs: Sequence[str] = (),
+        base_version: int | None = None,
+    ) -> records.Fate:
         batch = len(self._open_fates())
-        wanted = Fate(
+        wanted = records.Fate(
             kind=kind,
             batch=batch,
             by=self.id,
@@ -300,10 +290,10 @@ class Run:
             base_version=base_version,
             outputs=tuple(outputs),
         )
-        decided = put_fate(self.store, self.fate_key(batch), wanted)
+        decided = records.put_fate(self.store, self.fate_key(batch), wanted)
         if decided != wanted:
             raise self._taken(decided)
-        # Whoever drops a ledger deletes run.json before the fates. A fate that went in only because
+        # `drop` deletes run.json before the fates. A fate that was put only because
         # the taker's was dropped since the first look is found out here.
         try:
             self.require_ledger()
@@ -312,14 +302,14 @@ class Run:
             raise
         return decided
 
-    def _open_fates(self) -> list[Fate]:
+    def _open_fates(self) -> list[records.Fate]:
         self.require_ledger()
         fates = self.fates()
         if fates and fates[-1].ends_the_run:
             raise self._taken(fates[-1])
         return fates
 
-    def _taken(self, fate: Fate) -> RunError:
+    def _taken(self, fate: records.Fate) -> RunError:
         if fate.by == self.id:
             message = f"run {self.id} has decided on batch {fate.batch} already: {fate.kind}"
             return RunError(message, run_id=self.id)
@@ -330,7 +320,7 @@ class Run:
         )
 
     def fate_key(self, batch: int) -> str:
-        return self.key("fates", numbered_name(batch))
+        return self.key("fates", records.numbered_name(batch))
 
     def _now(self) -> str:
         return self.clock.now().isoformat()
@@ -399,13 +389,13 @@ class Run:
     def drop(self, entries: Sequence[str] | None = None) -> None:
         """Delete the ledger, in an order that is safe to be interrupted at any point.
 
-        Reservations and results go first: without them nobody deletes a file. Fates go last: while
-        one is there, nobody else can claim the run's outputs. Only `entries` are deleted where they
+        Reservations and results go first: without them no run deletes a file. Fates go last: while
+        one exists, no other run can claim the run's outputs. Only `entries` are deleted where they
         are given: what a late task added since then stays known to the next sweep.
         """
         prefix = self.key("")
         names = self.entries() if entries is None else entries
-        for stage in in_order_of_deletion(names):
+        for stage in records.in_order_of_deletion(names):
             self.discard([prefix + name for name in stage])
         for directory in (*_DIRECTORIES, ""):
             self.store.delete_unfinished(self.key(directory), names=("",))

@@ -8,13 +8,12 @@ from dataclasses import asdict, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from lakehand.runs.records import numbered_name
+from lakehand.runs.ledger_records import Reservation, numbered_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from lakehand.runs.ledger import Run
-    from lakehand.runs.records import Reservation
 
 
 def find_leftovers(run: Run, *, keep: Collection[str]) -> list[str]:
@@ -44,7 +43,7 @@ def disown(run: Run, paths: Collection[str]) -> None:
     results = [
         result for result in run.results() if any(file.path in paths for file in result.outputs)
     ]
-    # By name at first: one that nobody can read need not stay for that.
+    # By name at first, so that unreadable ones are deleted, too.
     run.discard(run.key("stems", f"{result.attempt}.json") for result in results)
     run.discard(run.key("stems", f"{stem}.json") for stem in stems_of(run, paths))
     run.discard(run.key("results", numbered_name(result.group)) for result in results)
@@ -76,7 +75,7 @@ def note_written(run: Run, stem: str, keys: Sequence[str]) -> None:
 
 
 def delete_leftovers(run: Run, *, keep: Collection[str]) -> list[str]:
-    """Delete what `find_leftovers` finds and return it. Only for whoever the run's fate allows."""
+    """Delete what `find_leftovers` finds and return it. The run's fate must allow it."""
     leftovers = find_leftovers(run, keep=keep)
     run.discard(leftovers)
     delete_unfinished(run)

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypedDict
 
 import pyarrow.compute as pc
 
 from lakehand.engine import CancelToken, choose_engine, is_spark_asked_for, open_runner
-from lakehand.engine.base import results_of
 from lakehand.engine.inline import HERE
+from lakehand.engine.runner_contract import OnResult, Task, results_of
 from lakehand.errors import CorruptFileError
 from lakehand.formats.worker import FileCheckWorker, TaskLimits
 from lakehand.model.batches import divide
-from lakehand.observe import Progress, telling
-from lakehand.observe.clock import SystemClock
-from lakehand.observe.stopwatch import Stopwatch
+from lakehand.observe import OnProgress, Progress, telling
+from lakehand.observe.clock import Clock, Stopwatch, SystemClock
 from lakehand.runs.control import current_control
 from lakehand.runs.ledger import Heartbeat, Run
 
@@ -24,26 +23,33 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from lakehand.engine import Runner, TaskOutcome
-    from lakehand.engine.base import OnResult, Task
     from lakehand.formats.base import FormatTable
     from lakehand.model.reports import EngineName
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import DataFile
-    from lakehand.observe import OnProgress
-    from lakehand.observe.clock import Clock
     from lakehand.settings import Settings
 
 #: Tasks that read no more than this together run in this process, unless Spark runs them.
 INLINE_BYTES = 64 * 2**20
 #: A task gets files up to either of these: enough to be worth its start, little to do again.
 _MOST_FILES, _MOST_BYTES = 64, 256 * 2**20
-#: Of so many files, the largest, storage is asked before their sizes start Spark.
+#: Number of largest files whose sizes are checked in storage before they start Spark.
 _CHECKED_FILES = 16
+
+
+class CallOptions(TypedDict, total=False):
+    """Options that every operation takes."""
+
+    #: A Spark session to run tasks on.
+    spark: Any
+    dry_run: bool
+    on_progress: OnProgress | None
+    clock: Clock | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Call:
-    """How a verb was called, whatever it is about."""
+    """One call of an operation: on which table, and with which settings and options."""
 
     operation: str
     table: FormatTable
@@ -53,6 +59,25 @@ class Call:
     spark: Any = None
     dry_run: bool = False
     on_progress: OnProgress | None = None
+
+    @classmethod
+    def begin(
+        cls,
+        operation: str,
+        table: FormatTable,
+        settings: Settings,
+        options: CallOptions,
+    ) -> Self:
+        """Return a call whose time is measured from now on."""
+        return cls(
+            operation=operation,
+            table=table,
+            settings=settings,
+            watch=Stopwatch(options.get("clock") or SystemClock()),
+            spark=options.get("spark"),
+            dry_run=options.get("dry_run", False),
+            on_progress=options.get("on_progress"),
+        )
 
     @property
     def clock(self) -> Clock:

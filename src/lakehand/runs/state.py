@@ -6,17 +6,15 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakehand.errors import RunError
-from lakehand.observe.logs import get_logger, log_event
+from lakehand.errors import LakehandError, RunError
+from lakehand.observe import get_logger, log_event
 from lakehand.runs.ledger import Run, list_runs
-from lakehand.runs.records import started_at
+from lakehand.runs.ledger_records import Fate, started_at
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
-    from lakehand.errors import LakehandError
     from lakehand.observe.clock import Clock
-    from lakehand.runs.fate import Fate
     from lakehand.storage import Store
 
 logger = get_logger(__name__)
@@ -60,7 +58,7 @@ def read_state(run: Run) -> RunState:
 
 
 def read_states(store: Store, *, clock: Clock) -> dict[str, RunState]:
-    """Read all runs of a table; one that cannot be read is nobody's to touch, and left out."""
+    """Read all runs of a table; one that cannot be read is left out, and must not be touched."""
     states: dict[str, RunState] = {}
     for run_id in list_runs(store):
         try:

@@ -1,9 +1,9 @@
 """What becomes of runs that died: their results are adopted, or their files are deleted.
 
-A run is dead when its heartbeat is older than `takeover_after`. Its outputs belong to whoever puts
-the fate `taken` under its next batch. Only the run that put that fate may adopt; everybody after it
-may at most delete. So a sleeper that wakes up in the middle of its deletions can never hit a file
-that somebody else still means to commit.
+A run is dead when its heartbeat is older than `takeover_after`. Its outputs belong to the run that
+puts the fate `taken` under its next batch. Only that run may adopt them; later runs may at most
+delete. So a suspended run that resumes in the middle of its deletions can never delete a file that
+another run is about to commit.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import CorruptLogError, RunError, UnsafePathError, VersionNotFoundError
+from lakehand.observe import get_logger, log_event
 from lakehand.observe.clock import Clock, SystemClock
-from lakehand.observe.logs import get_logger, log_event
 from lakehand.observe.steps import Step, reached
 from lakehand.runs.adopt import Adopted, Adopter
 from lakehand.runs.control import current_control
-from lakehand.runs.fate import Fate, put_fate
+from lakehand.runs.ledger_records import Fate, put_fate
 from lakehand.runs.leftovers import delete_unfinished, disown, find_leftovers, recorded_files
 from lakehand.runs.state import RunState, is_idle, log_unreadable, read_state, read_states
 
@@ -45,7 +45,7 @@ class SweepReport:
 
     #: Runs whose ledger is gone.
     dropped: list[str] = field(default_factory=list)
-    #: Runs that were left as they are, with the reason.
+    #: Runs that were not touched, with the reason.
     kept: dict[str, str] = field(default_factory=dict)
     #: Files that no version refers to and that were deleted.
     files_deleted: list[str] = field(default_factory=list)
@@ -127,7 +127,7 @@ class _Settling:
     def _is_dead(self, state: RunState) -> bool:
         now, after = self._clock.now(), self._takeover_after
         if state.is_over:
-            # Its tasks may still be at work, whoever knows that its process is dead.
+            # Its tasks may still be at work, even if its process is known to be dead.
             return is_idle(state.run, now=now, takeover_after=after)
         is_known = state.run.id in self._known_dead
         return is_known or state.is_silent(now=now, takeover_after=after)
@@ -149,13 +149,13 @@ class _Settling:
         """Return who took the run, who took that one, and so on.
 
         The list ends with the run that holds the rights, with one that is over, or, where runs
-        took each other, with one of them: then nobody can commit their outputs any more.
+        took each other, with one of them: then no run can commit their outputs any more.
         """
         takers: list[RunState] = []
         seen = {state.run.id}
         while state.end is not None and state.end.by not in seen:
             seen.add(state.end.by)
-            # Read anew: a taker that started after this pass did is not among the states.
+            # Read again: a taker that started after this pass did is not among the states.
             state = read_state(replace(state.run, id=state.end.by))
             takers.append(state)
         return takers
@@ -171,7 +171,7 @@ class _Settling:
         self._clean(read_state(state.run))
 
     def _take(self, state: RunState) -> bool:
-        """Claim the run's undecided outputs; False if somebody else was faster."""
+        """Claim the run's undecided outputs; False if another run was faster."""
         batch = len(state.fates)
         fate = Fate(kind="taken", batch=batch, by=self._by, at=self._clock.now())
         return put_fate(state.run.store, state.run.fate_key(batch), fate) == fate
@@ -199,7 +199,7 @@ class _Settling:
     def _victims_of(self, taker: RunState) -> list[RunState]:
         """Return the runs that `taker` had taken over and not finished with.
 
-        Read anew: `taker` may have been at it since this pass began. What it takes from now on it
+        Read again: `taker` may have been at it since this pass began. What it takes from now on it
         can no longer pass on, because its own results were adopted before.
         """
         states = read_states(self._table.store, clock=self._clock)
@@ -242,7 +242,7 @@ class _Settling:
                 self._table.find_commit(fate.token or "", after=fate.base_version or 0) is not None
             )
         except (VersionNotFoundError, CorruptLogError):
-            # The log of that time is cleaned away, so nobody can say any more.
+            # The log of that time is cleaned away, so the answer is unknown.
             return False
 
     def _is_forgotten(self, missing: Collection[Fate]) -> bool:

@@ -10,7 +10,7 @@ import pyarrow.types as pat
 
 from lakehand.errors import ConstraintError, SchemaMismatchError
 from lakehand.expressions.constraints import RowChecker
-from lakehand.model.table_head import RowRules
+from lakehand.model.table_head import RowRules, TableHead
 from lakehand.schema.column_types import (
     forbidden_null,
     holds_maps,
@@ -24,7 +24,6 @@ from lakehand.schema.evolution import SchemaDiff, diff_schemas
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable
 
-    from lakehand.model.table_head import TableHead
 
 _EVOLUTION_HINT = (
     "nothing of this batch was accepted; cast or rename its columns, or let the table take on new"

@@ -16,7 +16,7 @@ from lakehand.errors import LakehandError, NotATableError
 from lakehand.formats.optional import SupportsPolling
 from lakehand.formats.registry import load_format
 from lakehand.model.maintenance import MAINTENANCE_STEPS
-from lakehand.observe.logs import get_logger, log_event
+from lakehand.observe import get_logger, log_event
 from lakehand.service.discovery import discover
 from lakehand.service.job_specs import pool_of, storage_options, table_policy
 from lakehand.service.store.job_claims import configure_pools

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from lakehand.errors import JobStoreError, LakehandError, ValidationError
 from lakehand.observe.clock import SystemClock
-from lakehand.observe.logs import get_logger, log_event
+from lakehand.observe.emit import get_logger, log_event
 from lakehand.service.job_specs import JobSpecs
 from lakehand.service.scheduler import Scheduler, Tick
 from lakehand.service.store.database import open_database
@@ -178,7 +178,7 @@ class Service:
 
 def available_engines() -> tuple[str, ...]:
     """Return where a worker on this machine can run tasks."""
-    from lakehand.engine.base import require_pyspark
+    from lakehand.engine.runner_contract import require_pyspark
     from lakehand.engine.session import find_java
 
     try:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from lakehand._version import __version__
 from lakehand.errors import JobStoreError, LakehandError, LeaseLostError
+from lakehand.observe import get_logger, log_event
 from lakehand.observe.clock import SystemClock
-from lakehand.observe.logs import get_logger, log_event
 from lakehand.service.job_process import JobProcess, ProcessEndedError
 from lakehand.service.job_states import LEASE_LOST, retry_rule
 from lakehand.service.store.records import AttemptEnd, Claim, JobRequest

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from lakehand.model.quantities import (
-    OneOf,
-    parse_bool,
-    parse_bytes,
-    parse_count,
-    parse_duration,
-    parse_number,
-)
+from lakehand.model import quantities
 from lakehand.settings.setting import Setting
 
 _GIB = 2**30
@@ -19,7 +12,7 @@ _GIB = 2**30
 RETENTION: tuple[Setting, ...] = (
     Setting(
         name="retention",
-        parse=parse_duration,
+        parse=quantities.parse_duration,
         default=None,
         help="How long vacuum keeps files after the last version that needs them; not set: the "
         "table's own retention, and at least 7 days. At least 1 hour: files of running "
@@ -30,14 +23,14 @@ RETENTION: tuple[Setting, ...] = (
     ),
     Setting(
         name="allow_short_retention",
-        parse=parse_bool,
+        parse=quantities.parse_bool,
         default=False,
         help="Allow a retention below the table's own and below 7 days, down to 1 hour; readers of"
         " older versions may fail.",
     ),
     Setting(
         name="keep_versions",
-        parse=parse_count,
+        parse=quantities.parse_count,
         default=1,
         help="How many of the newest versions vacuum keeps readable, whatever their age; versions "
         "within the retention stay in any case.",
@@ -45,28 +38,28 @@ RETENTION: tuple[Setting, ...] = (
     ),
     Setting(
         name="grace",
-        parse=parse_duration,
+        parse=quantities.parse_duration,
         default=timedelta(hours=24),
         help="How long vacuum keeps quarantined files before it deletes them; 0 deletes at once.",
         minimum=timedelta(0),
     ),
     Setting(
         name="vacuum_entries",
-        parse=OneOf("auto", "always", "never"),
+        parse=quantities.OneOf("auto", "always", "never"),
         default="auto",
         help="Whether vacuum commits VACUUM START and VACUUM END entries to the log; auto: "
         "everywhere but on S3, as delta-spark does.",
     ),
     Setting(
         name="vacuum_stale_metadata",
-        parse=parse_bool,
+        parse=quantities.parse_bool,
         default=False,
         help="Let vacuum delete files that Iceberg, Hudi or symlink metadata of the table may "
         "still refer to.",
     ),
     Setting(
         name="vacuum_tasks_above",
-        parse=parse_count,
+        parse=quantities.parse_count,
         default=500_000,
         help="With more files than this, vacuum lists and deletes in Spark tasks, if there is a "
         "Spark session or Spark was requested.",
@@ -77,7 +70,7 @@ RETENTION: tuple[Setting, ...] = (
 HEALTH: tuple[Setting, ...] = (
     Setting(
         name="max_small_file_ratio",
-        parse=parse_number,
+        parse=quantities.parse_number,
         default=0.5,
         help="A table is unhealthy if an automatic compaction would save more than this fraction "
         "of its files.",
@@ -86,7 +79,7 @@ HEALTH: tuple[Setting, ...] = (
     ),
     Setting(
         name="max_deleted_row_ratio",
-        parse=parse_number,
+        parse=quantities.parse_number,
         default=0.1,
         help="A table is unhealthy if more than this fraction of the rows in its files is deleted.",
         minimum=0.0,
@@ -94,14 +87,14 @@ HEALTH: tuple[Setting, ...] = (
     ),
     Setting(
         name="max_commits_since_checkpoint",
-        parse=parse_count,
+        parse=quantities.parse_count,
         default=100,
         help="A table is unhealthy if opening it replays more commits than this.",
         minimum=1,
     ),
     Setting(
         name="max_checkpoint_age",
-        parse=parse_duration,
+        parse=quantities.parse_duration,
         default=timedelta(days=7),
         help="A table is unhealthy if a checkpoint is due and the oldest commit without one is "
         "older than this.",
@@ -109,7 +102,7 @@ HEALTH: tuple[Setting, ...] = (
     ),
     Setting(
         name="max_overlap_depth",
-        parse=parse_number,
+        parse=quantities.parse_number,
         default=8.0,
         help="A table is unhealthy if its average overlap depth in its clustering columns is above"
         " this.",
@@ -117,7 +110,7 @@ HEALTH: tuple[Setting, ...] = (
     ),
     Setting(
         name="max_orphan_bytes",
-        parse=parse_bytes,
+        parse=quantities.parse_bytes,
         default=10 * _GIB,
         help="A table is unhealthy if files that no version needs take more than this; checked "
         "only on request.",

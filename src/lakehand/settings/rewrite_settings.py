@@ -5,18 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import get_args
 
+from lakehand.model import quantities
 from lakehand.model.order import Curve
-from lakehand.model.quantities import (
-    OneOf,
-    parse_auto,
-    parse_bool,
-    parse_bytes,
-    parse_count,
-    parse_duration,
-    parse_names,
-    parse_number,
-    parse_part,
-)
 from lakehand.model.work import ProveMode, Strategy
 from lakehand.settings.setting import Setting
 
@@ -25,7 +15,7 @@ _MIB = 2**20
 COMPACTION: tuple[Setting, ...] = (
     Setting(
         name="target_file_bytes",
-        parse=parse_bytes,
+        parse=quantities.parse_bytes,
         default=128 * _MIB,
         help="Target size of rewritten files.",
         aliases=("target.file.size", "targetFileSize", "compaction.target-file-size"),
@@ -34,7 +24,7 @@ COMPACTION: tuple[Setting, ...] = (
     ),
     Setting(
         name="small_file_ratio",
-        parse=parse_number,
+        parse=quantities.parse_number,
         default=0.5,
         help="A file is small if it is below this fraction of the target size.",
         minimum=0.0,
@@ -44,14 +34,14 @@ COMPACTION: tuple[Setting, ...] = (
     ),
     Setting(
         name="oversized_file_ratio",
-        parse=parse_number,
+        parse=quantities.parse_number,
         default=10.0,
         help="A file is split if it is above this many times the target size.",
         minimum=2.0,
     ),
     Setting(
         name="deleted_row_ratio",
-        parse=parse_number,
+        parse=quantities.parse_number,
         default=0.05,
         help="A file is rewritten if more than this fraction of its rows is deleted.",
         minimum=0.0,
@@ -59,7 +49,7 @@ COMPACTION: tuple[Setting, ...] = (
     ),
     Setting(
         name="min_files",
-        parse=parse_count,
+        parse=quantities.parse_count,
         default=4,
         help="Minimum number of small files in a partition to compact.",
         aliases=("minFiles", "minFilesForCompaction", "compaction.min-files"),
@@ -67,7 +57,7 @@ COMPACTION: tuple[Setting, ...] = (
     ),
     Setting(
         name="auto_compact",
-        parse=parse_auto,
+        parse=quantities.parse_auto,
         default=True,
         help="Whether automatic runs may rewrite the table; runs by hand always may.",
         aliases=("compaction.enabled", "autoCompact"),
@@ -75,7 +65,7 @@ COMPACTION: tuple[Setting, ...] = (
     ),
     Setting(
         name="automatic_min_files",
-        parse=parse_count,
+        parse=quantities.parse_count,
         default=10,
         help="Minimum number of small files in a partition to compact in automatic runs, unless "
         "`min_files` is set.",
@@ -84,7 +74,7 @@ COMPACTION: tuple[Setting, ...] = (
     ),
     Setting(
         name="quiet_period",
-        parse=parse_duration,
+        parse=quantities.parse_duration,
         default=timedelta(minutes=5),
         help="Automatic runs skip files written within this time, and their whole partition if "
         "rows of the table were deleted, updated or overwritten within it: a compaction can "
@@ -95,7 +85,7 @@ COMPACTION: tuple[Setting, ...] = (
     ),
     Setting(
         name="quiet_period_max",
-        parse=parse_duration,
+        parse=quantities.parse_duration,
         default=timedelta(hours=1),
         help="If a small file of a partition whose rows are being changed has waited this long, "
         "automatic runs rewrite the files of the partition that are older than quiet_period.",
@@ -104,7 +94,7 @@ COMPACTION: tuple[Setting, ...] = (
     ),
     Setting(
         name="cluster_by",
-        parse=parse_names,
+        parse=quantities.parse_names,
         default=(),
         help="Columns by which automatic runs (sinks, Spark writes, maintain) cluster the table. "
         "Not set: the table's clustering columns, else the columns that it was last clustered"
@@ -113,7 +103,7 @@ COMPACTION: tuple[Setting, ...] = (
     ),
     Setting(
         name="cluster_curve",
-        parse=OneOf(*get_args(Curve)),
+        parse=quantities.OneOf(*get_args(Curve)),
         default="hilbert",
         help="Space-filling curve of automatic runs that cluster by cluster_by or by the table's "
         "clustering columns. A table that is clustered by the same columns keeps its curve.",
@@ -121,14 +111,14 @@ COMPACTION: tuple[Setting, ...] = (
     ),
     Setting(
         name="strategy",
-        parse=OneOf(*get_args(Strategy)),
+        parse=quantities.OneOf(*get_args(Strategy)),
         default="greedy",
         help="How small files are grouped: in their order, for the fullest files, or by size.",
         aliases=("compaction.strategy", "compactionStrategy"),
     ),
     Setting(
         name="max_bytes_per_run",
-        parse=parse_bytes,
+        parse=quantities.parse_bytes,
         default=None,
         help="Maximum number of bytes that a run rewrites; not set: no limit.",
         aliases=("maxBytesPerRun", "compaction.max-bytes"),
@@ -136,7 +126,7 @@ COMPACTION: tuple[Setting, ...] = (
     ),
     Setting(
         name="max_files_per_run",
-        parse=parse_count,
+        parse=quantities.parse_count,
         default=None,
         help="Maximum number of files that a run rewrites; not set: no limit.",
         aliases=("maxFilesPerRun", "compaction.max-files"),
@@ -144,7 +134,7 @@ COMPACTION: tuple[Setting, ...] = (
     ),
     Setting(
         name="max_groups_per_run",
-        parse=parse_count,
+        parse=quantities.parse_count,
         default=None,
         help="Maximum number of groups that a run rewrites; not set: no limit.",
         aliases=("maxGroupsPerRun", "compaction.max-groups"),
@@ -152,14 +142,14 @@ COMPACTION: tuple[Setting, ...] = (
     ),
     Setting(
         name="max_surveyed_files",
-        parse=parse_count,
+        parse=quantities.parse_count,
         default=10_000,
         help="Maximum number of files whose footers a plan reads, the largest first.",
         minimum=0,
     ),
     Setting(
         name="rehearsed_bytes",
-        parse=parse_bytes,
+        parse=quantities.parse_bytes,
         default=16 * _MIB,
         help="How many bytes a plan rewrites into a temporary directory to forecast sizes; 0: "
         "none.",
@@ -167,21 +157,21 @@ COMPACTION: tuple[Setting, ...] = (
     ),
     Setting(
         name="sort_task_bytes",
-        parse=parse_bytes,
+        parse=quantities.parse_bytes,
         default=4096 * _MIB,
         help="More bytes than this are sorted by many tasks with a shuffle, not by one.",
         minimum=0,
     ),
     Setting(
         name="update_indices",
-        parse=parse_bool,
+        parse=quantities.parse_bool,
         default=False,
         help="Whether compaction adds new rows to the table's indices, in a separate commit; Lance"
         " tables only.",
     ),
     Setting(
         name="prove",
-        parse=OneOf(*get_args(ProveMode)),
+        parse=quantities.OneOf(*get_args(ProveMode)),
         default="digest",
         help="How new files are proved: by rows read back, by rows read back with another decoder,"
         " or by row counts only.",
@@ -192,7 +182,7 @@ COMPACTION: tuple[Setting, ...] = (
 FILES: tuple[Setting, ...] = (
     Setting(
         name="codec",
-        parse=OneOf("zstd", "snappy", "gzip", "lz4", "none"),
+        parse=quantities.OneOf("zstd", "snappy", "gzip", "lz4", "none"),
         default=None,
         help="Compression codec of new Parquet files, for every verb that writes files. Not set: "
         "the table property delta.parquet.compression.codec, else the codec of the rewritten "
@@ -201,7 +191,7 @@ FILES: tuple[Setting, ...] = (
     ),
     Setting(
         name="bloom_columns",
-        parse=parse_names,
+        parse=quantities.parse_names,
         default=(),
         help="Columns with Bloom filters in new Parquet files, for every verb that writes files; a"
         " rewrite copies only row groups that have them.",
@@ -209,7 +199,7 @@ FILES: tuple[Setting, ...] = (
     ),
     Setting(
         name="bloom_fpp",
-        parse=parse_part,
+        parse=quantities.parse_part,
         default=0.01,
         help="Target false-positive rate of Bloom filters.",
         aliases=("parquet.bloom.fpp", "parquet.bloom.filter.fpp"),

@@ -36,7 +36,7 @@ class Setting:
     help: str
     #: Other accepted names: dotted options, camelCase, SQL options.
     aliases: tuple[str, ...] = ()
-    #: Aliases whose plain numbers are in a unit of their own: ("write.timeout.ms", "ms").
+    #: Aliases whose plain numbers have another unit: ("write.timeout.ms", "ms").
     aliases_by_unit: tuple[tuple[str, str], ...] = ()
     #: Table property that gives the value if neither the call nor the environment does.
     table_property: str | None = None

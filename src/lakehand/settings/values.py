@@ -13,7 +13,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import UnknownSettingError
-from lakehand.observe.logs import get_logger, is_logging_configured, log_event
+from lakehand.observe.emit import get_logger, is_logging_configured, log_event
 from lakehand.settings.hot_settings import HOT
 from lakehand.settings.retention_settings import HEALTH, RETENTION
 from lakehand.settings.rewrite_settings import COMPACTION, FILES

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakehand.errors import SinkStateError
-from lakehand.model.work import require_epoch
+from lakehand.model.work import Receipt, require_epoch
 from lakehand.sink.epochs import EpochState
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakehand.model.work import Receipt
     from lakehand.sink.sink_options import SinkContext
     from lakehand.sink.transaction import WriteTransaction
 

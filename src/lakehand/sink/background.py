@@ -10,15 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakehand.errors import CancelledError, WriteTimeoutError
 from lakehand.formats.optional import checkpoint_if_due
-from lakehand.observe.clock import SystemClock
-from lakehand.observe.logs import get_logger, log_event
+from lakehand.observe import Progress, get_logger, log_event
+from lakehand.observe.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from concurrent.futures import Future
 
-    from lakehand.observe.clock import Clock
-    from lakehand.observe.progress import Progress
     from lakehand.settings import Settings
     from lakehand.sink.epochs import Leftovers
     from lakehand.sink.sink_options import SinkMetrics
@@ -188,7 +185,7 @@ class BackgroundMaintenance:
         self._metrics.checkpoints += checkpoint_if_due(self._target.handle, version)
 
     def _compact(self) -> None:
-        from lakehand.maintenance.steps import rewrite_if_due, settings_of_writers
+        from lakehand.maintenance.due_steps import rewrite_if_due, settings_of_writers
 
         report = rewrite_if_due(
             self._target.handle,
@@ -202,7 +199,7 @@ class BackgroundMaintenance:
             self._metrics.files_compacted += report.files_removed
 
     def _vacuum(self) -> None:
-        from lakehand.maintenance.steps import vacuum_beside_writers
+        from lakehand.maintenance.due_steps import vacuum_beside_writers
 
         report = vacuum_beside_writers(
             self._target.handle,

@@ -11,13 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from lakehand.errors import (
-    DuplicateKeyError,
-    RefusedError,
-    SchemaMismatchError,
-    UnknownColumnError,
-    ValidationError,
-)
+from lakehand import errors
 from lakehand.formats.base import require_support
 from lakehand.formats.optional import SupportsRowChanges
 from lakehand.model.quantities import format_count
@@ -73,7 +67,7 @@ def read_changes(batch: pa.RecordBatch, *, columns: Collection[str] = ()) -> Cha
     names = batch.schema.names
     if OPERATION in names and WEIGHT in names:
         message = f"rows have both {OPERATION} and {WEIGHT}: a changelog has one of them"
-        raise ValidationError(message, field=WEIGHT)
+        raise errors.ValidationError(message, field=WEIGHT)
     rows = without_views(
         batch.select([name for name in names if name in columns or name not in BOOKKEEPING])
     )
@@ -90,7 +84,7 @@ def _signs(operations: pa.Array) -> pa.Array:
         operations = operations.cast(operations.type.value_type)
     if not (pat.is_string(operations.type) or pat.is_large_string(operations.type)):
         message = f"{OPERATION} holds words such as I, U and D, and not {operations.type}"
-        raise ValidationError(message, field=OPERATION, value=str(operations.type))
+        raise errors.ValidationError(message, field=OPERATION, value=str(operations.type))
     words = pc.utf8_upper(operations)
     goes = pc.fill_null(pc.is_in(words, value_set=pa.array(_GOING, words.type)), False)  # noqa: FBT003
     return pc.if_else(goes, pa.scalar(-1, pa.int64()), pa.scalar(1, pa.int64()))
@@ -99,7 +93,7 @@ def _signs(operations: pa.Array) -> pa.Array:
 def _weights(weights: pa.Array) -> pa.Array:
     if not pat.is_integer(weights.type) or weights.null_count:
         message = f"{WEIGHT} says of each row how often it comes or goes: a whole number, no null"
-        raise ValidationError(message, field=WEIGHT, value=str(weights.type))
+        raise errors.ValidationError(message, field=WEIGHT, value=str(weights.type))
     return weights.cast(pa.int64())
 
 
@@ -201,7 +195,7 @@ def _require_one_row_a_key(session: duckdb.DuckDBPyConnection, key: KeyColumns) 
     )
     if count > len(shown):
         words += ", and others"
-    raise DuplicateKeyError(
+    raise errors.DuplicateKeyError(
         f"more than one row is to be in the table for {format_count(count, 'key')}: {words}",
         field="key",
         value=list(key.names),
@@ -278,12 +272,12 @@ class ChangeRows:
             self.form = form
         elif form is not known and not (known is Form.CDC and form is Form.ROWS):
             message = f"changes of the form {form} cannot follow changes of the form {known}"
-            raise ValidationError(message, field=BOOKKEEPING[2])
+            raise errors.ValidationError(message, field=BOOKKEEPING[2])
 
     def _require_plain_table(self) -> None:
         for name in _DECIDING:
             if name in self._schema.names:
-                raise RefusedError(
+                raise errors.RefusedError(
                     f"{self._target.store.url} has a column {name!r}, which in a changelog says"
                     " what happened to a row",
                     table=self._target.store.url,
@@ -295,7 +289,7 @@ class ChangeRows:
         known = {name.lower() for name in rows.schema.names}
         for name in self.key.names:
             if name.lower() not in known:
-                raise UnknownColumnError(name, rows.schema.names)
+                raise errors.UnknownColumnError(name, rows.schema.names)
 
     def _whole_and_keys(self, changes: Changes) -> pa.RecordBatch:
         """Return rows in their order: whole ones where they stay, and keys of those that go."""
@@ -325,7 +319,7 @@ class ChangeRows:
         ]
         if missing:
             differences = [f"column {name!r} is missing" for name in missing]
-            raise SchemaMismatchError(
+            raise errors.SchemaMismatchError(
                 f"these rows cannot replace rows of {self._target.store.url}, because they are not"
                 f" whole: {'; '.join(differences)}",
                 table=self._target.store.url,
@@ -362,4 +356,4 @@ def _require_no_bookkeeping(key: Sequence[str]) -> None:
     for name in key:
         if name in BOOKKEEPING:
             message = f"{name!r} says what happened to a row, and cannot be a key"
-            raise ValidationError(message, field="key", value=name)
+            raise errors.ValidationError(message, field="key", value=name)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, Unpack
 
 from lakehand.errors import ReplanError, SinkStateError, ValidationError
-from lakehand.model.work import Transaction, require_epoch, require_writer_name
-from lakehand.observe.clock import SystemClock
+from lakehand.model.work import Receipt, Transaction, require_epoch, require_writer_name
+from lakehand.observe.clock import Clock, SystemClock
 from lakehand.settings import Settings
 from lakehand.sink.background import BackgroundMaintenance
 from lakehand.sink.committing import RaceLimit
@@ -23,10 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
-    from typing import Unpack
 
-    from lakehand.model.work import Receipt
-    from lakehand.observe.clock import Clock
     from lakehand.settings.setting_types import WriteSettings
 
 

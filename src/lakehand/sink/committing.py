@@ -9,18 +9,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from lakehand.errors import (
-    CommitConflictError,
-    CommitUnknownError,
-    LakehandError,
-    ReplanError,
-    WriterCollisionError,
-)
+from lakehand import errors
 from lakehand.expressions.predicate import parse_predicate
 from lakehand.formats.optional import commit_without_checkpoint, read_verdicts
 from lakehand.formats.scan import columns_with_bounds
-from lakehand.model.table_head import Evolution
-from lakehand.model.work import Change, Receipt
+from lakehand.model.table_head import Evolution, TableHead
+from lakehand.model.work import Change, DataFile, Receipt, StagedFile, Transaction
 from lakehand.planning.restriction import files_outside_predicate
 from lakehand.storage.retry import RetryPolicy
 
@@ -28,8 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lakehand.formats.base import FormatTable
-    from lakehand.model.table_head import TableHead
-    from lakehand.model.work import DataFile, StagedFile, Transaction
     from lakehand.observe.clock import Clock
     from lakehand.settings import Settings
     from lakehand.sink.staging import Staging
@@ -46,7 +38,7 @@ def replaced_files(
     """
     snapshot = table.snapshot()
     if snapshot.rules != rules:
-        raise ReplanError(
+        raise errors.ReplanError(
             f"version {snapshot.version} of {snapshot.table} asks for other rows or files than"
             " those that were written to overwrite it",
             table=snapshot.table,
@@ -141,7 +133,7 @@ def commit_files(
             receipt = _try(target, pending, change)
             if evolution.native and not receipt.already_committed:
                 target.adopt(evolution, receipt.version)
-        except (CommitConflictError, ReplanError) as error:
+        except (errors.CommitConflictError, errors.ReplanError) as error:
             losses += 1
             is_over = losses >= limit.attempts or clock.monotonic() > deadline
             if is_over or not _fits_what_is_there_now(target, pending, error):
@@ -163,8 +155,8 @@ def find_pending(target: Target, pending: PendingCommit) -> Receipt | None:
 def require_same_table(pending: PendingCommit, head: TableHead) -> None:
     """Raise ReplanError if the table was replaced by another since the files were written."""
     if pending.table_id != head.table_id:
-        raise ReplanError(
-            f"{head.table} was deleted and created anew since these rows were written for it",
+        raise errors.ReplanError(
+            f"{head.table} was deleted and recreated since these rows were written for it",
             table=head.table,
             expected_version=pending.base_version,
             hint="nothing was committed; discard these rows, and write them again for the new"
@@ -189,12 +181,12 @@ def _try(target: Target, pending: PendingCommit, change: Change) -> Receipt:
     was_unknown, pending.is_unknown = pending.is_unknown, True
     try:
         receipt = commit_without_checkpoint(target.handle, change, token=pending.token)
-    except LakehandError as error:
+    except errors.LakehandError as error:
         # Only versions of other writers in its place prove that no earlier attempt can land.
-        is_lost = isinstance(error, CommitConflictError | ReplanError)
+        is_lost = isinstance(error, errors.CommitConflictError | errors.ReplanError)
         is_open = was_unknown and not is_lost
-        pending.is_unknown = is_open or isinstance(error, CommitUnknownError)
-        if isinstance(error, CommitConflictError) and not error.retryable:
+        pending.is_unknown = is_open or isinstance(error, errors.CommitUnknownError)
+        if isinstance(error, errors.CommitConflictError) and not error.retryable:
             raise collision(target, pending.transaction) from error
         raise
     if not receipt.already_committed:
@@ -215,7 +207,7 @@ def _evolution(target: Target, pending: PendingCommit) -> Evolution:
         pending.files = pending.staging.write_again()
         evolution = pending.staging.evolution()
     if evolution is None:
-        raise ReplanError(
+        raise errors.ReplanError(
             f"{target.store.url} changes faster than rows can be written for it",
             table=target.store.url,
             hint="nothing was committed; try again",
@@ -249,10 +241,10 @@ def _change(target: Target, pending: PendingCommit, evolution: Evolution) -> Cha
 
 
 def _fits_what_is_there_now(
-    target: Target, pending: PendingCommit, error: CommitConflictError | ReplanError
+    target: Target, pending: PendingCommit, error: errors.CommitConflictError | errors.ReplanError
 ) -> bool:
     """Read the newest version, and say whether the files fit it too."""
-    if isinstance(error, ReplanError):
+    if isinstance(error, errors.ReplanError):
         before = target.head
         target.refresh()
         pending.base_version = target.base_version
@@ -261,10 +253,10 @@ def _fits_what_is_there_now(
     return pending.overwrites
 
 
-def collision(target: Target, mark: Transaction | None) -> WriterCollisionError:
+def collision(target: Target, mark: Transaction | None) -> errors.WriterCollisionError:
     """Return the error for an epoch of this writer that another process has committed."""
     name, epoch = (mark.application, mark.version) if mark else (None, None)
-    return WriterCollisionError(
+    return errors.WriterCollisionError(
         f"another process has committed to {target.store.url} under the writer id {name!r} while"
         f" epoch {epoch} was written",
         table=target.store.url,

@@ -10,8 +10,8 @@ import logging
 from typing import TYPE_CHECKING, TypeVar
 
 from lakehand.errors import LakehandError, SinkStateError, WriteTimeoutError
-from lakehand.model.work import Transaction, require_epoch
-from lakehand.observe.logs import get_logger, log_event
+from lakehand.model.work import Receipt, StagedFile, Transaction, require_epoch
+from lakehand.observe import get_logger, log_event
 from lakehand.sink.epochs import Epoch, Epochs, EpochState, Leftovers, epoch_label
 from lakehand.sink.writer_lease import WriterLease
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakehand.model.work import Receipt, StagedFile
     from lakehand.sink.descriptor import Descriptor
     from lakehand.sink.sink_options import SinkContext
     from lakehand.sink.transaction import WriteTransaction

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakehand.errors import ValidationError
-from lakehand.formats.base import require_support
+from lakehand.formats.base import FormatTable, require_support
 from lakehand.formats.optional import SupportsRowChanges, checkpoint_if_due
 from lakehand.model.reports import UpsertReport, WriteReport
-from lakehand.model.work import Transaction
-from lakehand.observe import reported
-from lakehand.observe.clock import SystemClock
-from lakehand.observe.stopwatch import Stopwatch
+from lakehand.model.work import StagedFile, Transaction
+from lakehand.observe import OnProgress, reported
+from lakehand.observe.clock import Clock, Stopwatch, SystemClock
 from lakehand.schema.arrow_input import as_reader
 from lakehand.sink.changelog import BOOKKEEPING, ChangeRows
 from lakehand.sink.sink_options import SinkOptions
@@ -26,10 +25,6 @@ from lakehand.sink.upserting import Gathered, Upserting, UpsertStaging, UpsertTr
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from lakehand.formats.base import FormatTable
-    from lakehand.model.work import StagedFile
-    from lakehand.observe import OnProgress
-    from lakehand.observe.clock import Clock
     from lakehand.settings import Settings
 
 # Append and overwrite

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from lakehand.errors import BackpressureError, StorageError
-from lakehand.formats.worker import WriteSpec
+from lakehand.formats.worker import NewFiles, WriteSpec
 from lakehand.model.table_head import Evolution
-from lakehand.observe.logs import get_logger, log_event
+from lakehand.observe import get_logger, log_event
 from lakehand.observe.steps import Step, reached
 from lakehand.rows.incoming import NUMBER
 from lakehand.storage.local_files import translated
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from lakehand.formats.worker import NewFiles
     from lakehand.model.work import StagedFile
     from lakehand.settings import Settings
     from lakehand.sink.target import Layout, Target

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from lakehand.errors import NotATableError, SinkStateError
 from lakehand.observe.clock import SystemClock
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from datetime import timedelta
     from pathlib import Path
     from types import TracebackType
-    from typing import Unpack
 
     import pyarrow as pa
 

@@ -6,19 +6,13 @@ import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lakehand.errors import (
-    NotATableError,
-    RefusedError,
-    SchemaMismatchError,
-    TableExistsError,
-    ValidationError,
-)
+from lakehand import errors
 from lakehand.expressions.evaluate import keep_true
-from lakehand.expressions.predicate import parse_predicate
-from lakehand.formats.base import require_support
+from lakehand.expressions.predicate import Predicate, parse_predicate
+from lakehand.formats.base import FormatTable, require_support
 from lakehand.formats.optional import SupportsAppends
 from lakehand.formats.registry import detect_format, load_creating_format
-from lakehand.model.table_head import Evolution
+from lakehand.model.table_head import Evolution, TableHead
 from lakehand.schema.conform import Conformer
 from lakehand.schema.evolution import DiffKind
 
@@ -27,10 +21,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakehand.expressions.predicate import Predicate
-    from lakehand.formats.base import FormatTable
     from lakehand.formats.worker import AppendWorker
-    from lakehand.model.table_head import TableHead
     from lakehand.settings import Settings
     from lakehand.storage import Store
 
@@ -127,7 +118,7 @@ class Target:
         if self._handle is None:
             try:
                 found = detect_format(self.store)
-            except NotATableError:
+            except errors.NotATableError:
                 return False
             self._handle = _appendable(found.open(self.store, settings=self._settings))
             self._defaults = dict(found.defaults)
@@ -148,7 +139,7 @@ class Target:
             self._handle = _appendable(created)
             self._defaults = dict(table_format.defaults)
             self.refresh()
-        except TableExistsError:
+        except errors.TableExistsError:
             self.find()
 
     def refresh(self) -> None:
@@ -192,7 +183,7 @@ class Target:
             return Evolution(head=self.head)
         try:
             evolution = self.handle.evolve(self.head, layout.head.schema)
-        except RefusedError:
+        except errors.RefusedError:
             return None
         return evolution if evolution.head.rules == layout.head.rules else None
 
@@ -233,8 +224,8 @@ class Target:
                 raise self._outside(fitted.num_rows - inside)
         return fitted
 
-    def _outside(self, rows: int) -> ValidationError:
-        return ValidationError(
+    def _outside(self, rows: int) -> errors.ValidationError:
+        return errors.ValidationError(
             f"{rows:,} of these rows do not fulfil {self._where!r}, and so are not of the part of"
             f" {self.store.url} that is overwritten",
             field="where",
@@ -245,7 +236,7 @@ class Target:
     def _check_partitions(self, head: TableHead) -> None:
         wanted = [name.lower() for name in self._partition_by]
         if wanted and wanted != [name.lower() for name in head.partition_columns]:
-            raise SchemaMismatchError(
+            raise errors.SchemaMismatchError(
                 f"{head.table} is partitioned by {list(head.partition_columns)}, and not by"
                 f" {list(self._partition_by)}",
                 table=head.table,
@@ -256,7 +247,7 @@ class Target:
 
 def _known(value: T | None, store: Store) -> T:
     if value is None:
-        raise NotATableError(
+        raise errors.NotATableError(
             f"there is no table at {store.url} yet",
             table=store.url,
             hint="it is created with the first rows, or at open if a schema is given",

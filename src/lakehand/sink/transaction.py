@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 from lakehand.observe.steps import Step, reached
 from lakehand.sink.committing import PendingCommit, RaceLimit, commit_files, find_pending
 from lakehand.sink.descriptor import Descriptor, rules_of
-from lakehand.sink.staging import FileStaging, write_spec
+from lakehand.sink.staging import FileStaging, Staging, write_spec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from lakehand.observe.clock import Clock
     from lakehand.settings import Settings
     from lakehand.sink.sink_options import SinkMetrics
-    from lakehand.sink.staging import Staging
     from lakehand.sink.target import Target
 
 

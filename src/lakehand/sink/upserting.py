@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from lakehand.engine.cores import usable_cores
+from lakehand.engine.runner_contract import usable_cores
 from lakehand.errors import CommitConflictError, CommitUnknownError
 from lakehand.formats.worker import TaskLimits
+from lakehand.observe.clock import Clock, Stopwatch
 from lakehand.observe.steps import Step, reached
-from lakehand.observe.stopwatch import Stopwatch
 from lakehand.rows.incoming import NUMBER, Incoming, KeyColumns
 from lakehand.rows.key_equality import named_key
-from lakehand.rows.operation import open_session
-from lakehand.rows.upsert import AlreadyThere, Mark, upsert
+from lakehand.rows.row_operation import open_session
+from lakehand.rows.upsert import AlreadyThere, Mark, Upserted, upsert
 from lakehand.runs.operation import Call
 from lakehand.sink.changelog import ChangeRows, Form, collapse
 from lakehand.sink.committing import RaceLimit, collision, find_pending, require_same_table
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from lakehand.model.work import Receipt, StagedFile
     from lakehand.observe import OnProgress
-    from lakehand.observe.clock import Clock
-    from lakehand.rows.upsert import Upserted
     from lakehand.settings import Settings
     from lakehand.sink.committing import PendingCommit
     from lakehand.sink.sink_options import SinkMetrics

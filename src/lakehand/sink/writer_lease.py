@@ -25,11 +25,10 @@ from typing import TYPE_CHECKING
 
 from lakehand.errors import ObjectNotFoundError, WriterCollisionError
 from lakehand.model.documents import DocumentError, parse_object, read_value
-from lakehand.observe.clock import SystemClock
-from lakehand.observe.logs import get_logger, log_event
+from lakehand.observe import get_logger, log_event
+from lakehand.observe.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
-    from lakehand.observe.clock import Clock
     from lakehand.storage import Store
 
 _logger = get_logger(__name__)

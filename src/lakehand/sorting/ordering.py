@@ -10,13 +10,12 @@ import pyarrow.types as pat
 
 from lakehand.errors import UnknownColumnError, ValidationError
 from lakehand.model.order import Curve, Order, Term
-from lakehand.model.snapshot import quoted_column
+from lakehand.model.snapshot import Snapshot, quoted_column
 from lakehand.sorting.curves import MAX_SORT_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from lakehand.model.snapshot import Snapshot
 
 #: Maximum precision that both Arrow and DuckDB compare.
 _MAX_DIGITS = 38

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehand.engine.cores import usable_cores
+from lakehand.engine.runner_contract import usable_cores
 from lakehand.planning.file_bounds import dense_ranks
 from lakehand.sorting.file_boundaries import narrow_starts
 from lakehand.sorting.sort_keys import SortKeys

@@ -45,13 +45,13 @@ from pyspark.sql.types import (
 from lakehand.engine.spark import require_same_versions, versions
 from lakehand.errors import SchemaMismatchError, ValidationError
 from lakehand.formats.registry import detect_format
-from lakehand.formats.scan import plan_scan
+from lakehand.formats.scan import Scan, plan_scan
 from lakehand.model.quantities import resolve_timestamp
-from lakehand.model.work import Transaction
+from lakehand.model.work import DataFile, Transaction
 from lakehand.sink.writer_lease import WriterLease
-from lakehand.spark.source_options import SourceOptions, bins_of, fit_batches
+from lakehand.spark.source_options import SourceOptions, Use, bins_of, fit_batches
 from lakehand.spark.write_job import TaskReport, WriteJob, mark_of
-from lakehand.storage import open_store
+from lakehand.storage import Store, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -59,10 +59,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType
 
-    from lakehand.formats.scan import Scan
-    from lakehand.model.work import DataFile
-    from lakehand.spark.source_options import Use
-    from lakehand.storage import Store
 
 #: By which tasks of a stream know the id that its checkpoint keeps, over all restarts.
 _QUERY_ID = "sql.streaming.queryId"
@@ -99,7 +95,7 @@ class LakehandSource(DataSource):
         return Source
 
     def schema(self) -> StructType:
-        """Return the columns to be read, and hold on to the version that has them."""
+        """Return the columns to be read, and keep the version that has them."""
         return spark_schema(self._planned())
 
     def reader(self, schema: StructType) -> DataSourceReader:

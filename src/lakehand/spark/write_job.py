@@ -7,22 +7,17 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from lakehand.errors import (
-    LakehandError,
-    NotATableError,
-    RefusedError,
-    ValidationError,
-)
+from lakehand import errors
 from lakehand.formats.optional import checkpoint_if_due
-from lakehand.maintenance.steps import maintain_after_write
-from lakehand.model.work import Transaction
+from lakehand.maintenance.due_steps import maintain_after_write
+from lakehand.model.work import Receipt, Transaction
+from lakehand.observe import get_logger, log_event
 from lakehand.observe.clock import SystemClock
-from lakehand.observe.logs import get_logger, log_event
 from lakehand.sink.committing import RaceLimit
 from lakehand.sink.descriptor import Descriptor, require_files, require_fit
 from lakehand.sink.epochs import delete_unreported
 from lakehand.sink.sink_options import SinkOptions
-from lakehand.sink.staging import DescribedFiles, FileStaging, write_spec
+from lakehand.sink.staging import DescribedFiles, FileStaging, Staging, write_spec
 from lakehand.sink.target import Target
 from lakehand.sink.transaction import WriteTransaction
 
@@ -32,9 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakehand.formats.worker import WriteSpec
-    from lakehand.model.work import Receipt
     from lakehand.settings import Settings
-    from lakehand.sink.staging import Staging
     from lakehand.spark.source_options import SourceOptions
     from lakehand.storage import Store
 
@@ -80,7 +73,7 @@ class WriteJob:
         elif settings.create_table:
             target.create(schema)
         else:
-            raise NotATableError(
+            raise errors.NotATableError(
                 f"there is no table at {store.url}, and none may be created",
                 table=store.url,
                 hint="create it, or set create_table",
@@ -190,11 +183,11 @@ class WriteJob:
         since = min(one.base_version for one in descriptors)
         try:
             delete_unreported(self.target.handle, token=token, reported=reported, since=since)
-        except LakehandError as error:
+        except errors.LakehandError as error:
             _warn_of_files_left(error)
 
 
-def _warn_of_files_left(error: LakehandError) -> None:
+def _warn_of_files_left(error: errors.LakehandError) -> None:
     message = "Staged files that are not needed are left to vacuum: %s"
     log_event(_logger, logging.WARNING, "staged_files_left", message, error.message)
 
@@ -205,7 +198,7 @@ def mark_of(asked: SourceOptions) -> Transaction | None:
     if writer_id is None and epoch is None:
         return None
     if writer_id is None or epoch is None:
-        raise ValidationError(
+        raise errors.ValidationError(
             "to write a batch exactly once takes two options: writer_id and epoch",
             field="epoch" if epoch is None else "writer_id",
             hint="writer_id names the job, epoch is the number of this batch; or give neither",
@@ -215,7 +208,7 @@ def mark_of(asked: SourceOptions) -> Transaction | None:
 
 def _refuse_evolution(settings: Settings, store: Store) -> None:
     if settings.schema_evolution:
-        raise RefusedError(
+        raise errors.RefusedError(
             f"a write on Spark does not change the columns of {store.url}",
             table=store.url,
             operation="append",

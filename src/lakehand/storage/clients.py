@@ -6,15 +6,13 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from obstore import exceptions as obstore_errors
-from obstore.store import AzureStore, GCSStore, S3Store
+from obstore.store import AzureStore, GCSStore, ObjectStore, S3Store
 
 from lakehand.errors import StorageError, ValidationError
 from lakehand.storage.error_translation import is_panic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    from obstore.store import ObjectStore
 
     from lakehand.storage.connection_options import Connection
     from lakehand.storage.location import Location

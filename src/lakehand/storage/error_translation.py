@@ -13,16 +13,7 @@ from typing import TYPE_CHECKING
 
 from obstore import exceptions as obstore_errors
 
-from lakehand.errors import (
-    AccessDeniedError,
-    ConditionalPutError,
-    ObjectExistsError,
-    ObjectNotFoundError,
-    StorageError,
-    StoreQuotaError,
-    StoreUnreachableError,
-    UnsafePathError,
-)
+from lakehand import errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -124,7 +115,7 @@ class Failure:
 @dataclass(frozen=True, slots=True)
 class _Rule:
     applies: Callable[[Failure], bool]
-    error: type[StorageError]
+    error: type[errors.StorageError]
     hint: str | None = None
 
 
@@ -132,30 +123,30 @@ class _Rule:
 _RULES = (
     _Rule(
         lambda failure: failure.needs_credentials,
-        AccessDeniedError,
+        errors.AccessDeniedError,
         "pass the credentials as options or environment variables",
     ),
     _Rule(
         lambda failure: failure.code == "NoSuchBucket",
-        StorageError,
+        errors.StorageError,
         "the bucket does not exist; check its name and the endpoint",
     ),
-    _Rule(lambda failure: failure.is_a(FileNotFoundError), ObjectNotFoundError),
+    _Rule(lambda failure: failure.is_a(FileNotFoundError), errors.ObjectNotFoundError),
     _Rule(
         lambda failure: failure.is_a(ValueError),
-        UnsafePathError,
+        errors.UnsafePathError,
         "keys of object stores must not contain control characters",
     ),
-    _Rule(lambda failure: failure.is_taken, ObjectExistsError),
+    _Rule(lambda failure: failure.is_taken, errors.ObjectExistsError),
     _Rule(
         lambda failure: failure.operation == "put-if-absent" and failure.is_unsupported,
-        ConditionalPutError,
+        errors.ConditionalPutError,
         "commits need a store with conditional writes (If-None-Match)",
     ),
-    _Rule(lambda failure: failure.code in _FULL_CODES, StoreQuotaError),
+    _Rule(lambda failure: failure.code in _FULL_CODES, errors.StoreQuotaError),
     _Rule(
         lambda failure: failure.is_denied,
-        AccessDeniedError,
+        errors.AccessDeniedError,
         "check the credentials and their permissions",
     ),
     _Rule(
@@ -164,15 +155,15 @@ _RULES = (
             or failure.status in _LATER
             or failure.code in _CONFLICT_CODES
         ),
-        StoreUnreachableError,
+        errors.StoreUnreachableError,
         "check the endpoint and the network, or retry later",
     ),
     _Rule(
         lambda failure: failure.is_redirect or failure.status in _REDIRECTS,
-        StorageError,
+        errors.StorageError,
         "the bucket may be in another region; set the option region",
     ),
-    _Rule(lambda _: True, StorageError),
+    _Rule(lambda _: True, errors.StorageError),
 )
 
 
@@ -186,7 +177,7 @@ def translated(operation: str, path: str) -> Iterator[None]:
     except BaseException as error:
         if not is_panic(error):
             raise
-        raise StorageError(
+        raise errors.StorageError(
             f"{operation} failed on {path}: the client panicked",
             path=path,
             operation=operation,
@@ -199,7 +190,7 @@ def is_panic(error: BaseException) -> bool:
     return type(error).__name__ == "PanicException"
 
 
-def _translate(failure: Failure, path: str) -> StorageError:
+def _translate(failure: Failure, path: str) -> errors.StorageError:
     rule = next(rule for rule in _RULES if rule.applies(failure))
     return rule.error(
         f"{failure.operation} failed on {path}: {failure.reason}",

@@ -15,15 +15,13 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from lakehand.errors import StorageError, StoreUnreachableError
 from lakehand.observe.clock import Clock, SystemClock
-from lakehand.storage.objects import ObjectWriter
+from lakehand.storage.objects import Backend, DeleteFailure, ObjectInfo, ObjectWriter
 from lakehand.storage.retry import NO_RETRY, RetryPolicy
 from lakehand.storage.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from lakehand.storage.objects import Backend, DeleteFailure, ObjectInfo
-    from lakehand.storage.retry import RetryPolicy
     from lakehand.storage.scanning import Scanned, Scanner
 
 T = TypeVar("T")

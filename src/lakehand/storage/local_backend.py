@@ -1,24 +1,27 @@
-"""Objects as local files: durable, with the key as the path, byte for byte."""
+"""Objects as local files: durable, with the key as the path, byte for byte.
+
+Many files at once are listed in separate processes, and deleted by directory.
+"""
 
 from __future__ import annotations
 
 import errno
+import json
 import os
+import queue
 import stat
+import subprocess
+import sys
+from array import array
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import IO, TYPE_CHECKING, Any, Self, cast
 
-from lakehand.errors import (
-    ConditionalPutError,
-    ObjectExistsError,
-    StorageError,
-    StoreUnreachableError,
-    UnsafePathError,
-)
-from lakehand.storage.keys import join_key
+from lakehand import errors
+from lakehand.storage import tree_listing
 from lakehand.storage.local_files import (
     TEMPORARY_NAME,
     TemporaryFile,
@@ -26,15 +29,161 @@ from lakehand.storage.local_files import (
     sync_directory,
     translated,
 )
-from lakehand.storage.local_trees import TreeProcesses, remove_empty_directories, unlink_all
+from lakehand.storage.location import join_key
 from lakehand.storage.objects import DeleteFailure, ObjectInfo, ObjectWriter
-from lakehand.storage.scanning import Scanner
+from lakehand.storage.scanning import Scanned, Scanner
+from lakehand.storage.tree_listing import Listing, list_directories
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from lakehand.storage.retry import RetryPolicy
-    from lakehand.storage.scanning import Scanned
+
+# Many files at once
+
+#: Fewer directories are listed in this process: a request to another one takes as long.
+_WORTH_ASKING = 8
+
+
+class TreeProcesses:
+    """Lists directories; many at a time in worker processes, which end with the block."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._idle: queue.LifoQueue[_TreeProcess] = queue.LifoQueue()
+
+    def list(self, directories: Sequence[str]) -> Listing:
+        """List the entries of `directories`. Thread-safe; each thread uses its own process."""
+        if len(directories) < _WORTH_ASKING:
+            return list_directories(self._root, list(directories))
+        process = self._take()
+        try:
+            found = process.list(self._root, directories)
+        except OSError:
+            process.close()
+            raise
+        self._idle.put(process)
+        return found
+
+    def _take(self) -> _TreeProcess:
+        try:
+            return self._idle.get_nowait()
+        except queue.Empty:
+            return _TreeProcess()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(queue.Empty):
+            while True:
+                self._idle.get_nowait().close()
+
+
+class _TreeProcess:
+    def __init__(self) -> None:
+        # Isolated and without site packages, so that no user code is imported.
+        command = [sys.executable, "-I", "-S", tree_listing.__file__]
+        self._process = subprocess.Popen(  # noqa: S603  lakehand's own interpreter and module
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+
+    def list(self, root: str, directories: Sequence[str]) -> Listing:
+        request = {"root": root, "directories": list(directories)}
+        requests, answers = cast("IO[bytes]", self._process.stdin), self._answers
+        requests.write(json.dumps(request).encode() + b"\n")
+        requests.flush()
+        header = answers.readline()
+        if not header:
+            raise OSError(f"the process that lists {root} has ended: {self._process.wait()}")
+        return self._listing(json.loads(header))
+
+    @property
+    def _answers(self) -> IO[bytes]:
+        return cast("IO[bytes]", self._process.stdout)
+
+    def _listing(self, header: dict[str, Any]) -> Listing:
+        if failure := header.get("failure"):
+            raise OSError(failure["errno"], os.strerror(failure["errno"]), failure["path"])
+        listing = Listing()
+        columns = [self._answers.read(length) for length in header["lengths"]]
+        listing.keys = bytearray(columns[0])
+        listing.ends = array("i", columns[1])
+        listing.sizes = array("q", columns[2])
+        listing.modified = array("q", columns[3])
+        listing.hidden = header["hidden"]
+        listing.directories = header["directories"]
+        listing.links = header["links"]
+        return listing
+
+    def close(self) -> None:
+        with suppress(BrokenPipeError):
+            self._process.communicate()
+
+
+#: A file that could not be deleted, and why.
+Refusal = tuple[str, OSError | errors.StorageError]
+
+
+def unlink_all(keys: Sequence[str], open_directory: Callable[[str], int]) -> list[Refusal]:
+    """Delete files, directory by directory; return those that could not be deleted.
+
+    Sequentially: file systems serialize deletions, and parallel ones only wait for each other.
+    Deletions are not synced: a file that reappears after a power failure is found again.
+    """
+    groups = groupby(keys, key=lambda key: key.rpartition("/")[0])
+    return [
+        failure
+        for directory, group in groups
+        for failure in _unlink_in(directory, list(group), open_directory)
+    ]
+
+
+def _unlink_in(
+    directory: str, keys: list[str], open_directory: Callable[[str], int]
+) -> Iterator[Refusal]:
+    skip = len(directory) + 1 if directory else 0
+    try:
+        descriptor = open_directory(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except (OSError, errors.StorageError) as error:
+        yield from ((key, error) for key in keys)
+        return
+    try:
+        for key in keys:
+            try:
+                os.unlink(key[skip:], dir_fd=descriptor)
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                yield key, error
+    finally:
+        os.close(descriptor)
+
+
+def remove_empty_directories(root: str, directories: Sequence[str]) -> int:
+    """Remove empty `directories`, and parents that become empty; return how many.
+
+    Only `rmdir` is used, which never removes a directory in which a file was just created.
+    """
+    removed = 0
+    for directory in sorted(directories, reverse=True):
+        removed += sum(1 for _ in _remove_upwards(Path(root), Path(root) / directory))
+    return removed
+
+
+def _remove_upwards(root: Path, directory: Path) -> Iterator[Path]:
+    while directory != root:
+        try:
+            directory.rmdir()
+        except OSError:
+            return
+        yield directory
+        directory = directory.parent
+
+
+# The backend
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: Large enough to outweigh a request to another process, small enough to keep all of them busy.
@@ -105,7 +254,7 @@ class LocalBackend:
     def _require_inside(self, link: str) -> None:
         target = os.path.realpath(link)
         if target != self.root and not target.startswith(self.root.rstrip("/") + "/"):
-            raise UnsafePathError(
+            raise errors.UnsafePathError(
                 f"{link} is a symbolic link that leads out of {self.root}",
                 path=link,
                 hint="keep the files of a table below its root",
@@ -211,7 +360,7 @@ class LocalBackend:
         try:
             sync_directory(file.directory)
         except OSError as error:
-            raise StoreUnreachableError(
+            raise errors.StoreUnreachableError(
                 f"{path} was written, but may not be durable",
                 path=path,
                 operation="put-if-absent",
@@ -252,11 +401,11 @@ class LocalBackend:
     def _open_directory(self, directory: str) -> int:
         return os.open(self._path(directory), os.O_RDONLY | os.O_DIRECTORY)
 
-    def _failure(self, key: str, error: OSError | StorageError) -> DeleteFailure:
+    def _failure(self, key: str, error: OSError | errors.StorageError) -> DeleteFailure:
         try:
             with translated("delete", os.path.join(self.root, key)):
                 raise error
-        except StorageError as typed:
+        except errors.StorageError as typed:
             return DeleteFailure(key=key, error=typed)
 
 
@@ -279,19 +428,19 @@ def _link(file: TemporaryFile) -> None:
     except FileExistsError:
         if os.path.lexists(file.target) and not os.path.isfile(file.target):
             # No reader could find an object there: a retry would never end.
-            raise StorageError(
+            raise errors.StorageError(
                 f"{file.target} exists and is not a file",
                 path=file.target,
                 operation="put-if-absent",
                 hint="nothing was written; remove the directory or link with that name",
             ) from None
-        raise ObjectExistsError(
+        raise errors.ObjectExistsError(
             f"{file.target} exists", path=file.target, operation="put-if-absent"
         ) from None
     except OSError as error:
         if error.errno not in _NO_HARD_LINKS:
             raise
-        raise ConditionalPutError(
+        raise errors.ConditionalPutError(
             f"the file system of {file.directory} has no hard links, so two writers could both"
             " believe that they wrote a commit first",
             path=file.target,

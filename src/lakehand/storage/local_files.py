@@ -6,7 +6,7 @@ import errno
 import os
 import re
 import uuid
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,6 @@ from lakehand.errors import AccessDeniedError, ObjectNotFoundError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from concurrent.futures import Future
     from io import FileIO
     from pathlib import Path
 

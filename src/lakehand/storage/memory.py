@@ -10,16 +10,14 @@ from typing import TYPE_CHECKING, Self
 
 from lakehand.errors import ObjectExistsError, ObjectNotFoundError, StoreQuotaError
 from lakehand.observe.clock import Clock, SystemClock
-from lakehand.storage.keys import join_key
-from lakehand.storage.location import parse_location
-from lakehand.storage.objects import ObjectInfo, ObjectWriter
+from lakehand.storage.location import join_key, parse_location
+from lakehand.storage.objects import DeleteFailure, ObjectInfo, ObjectWriter
 from lakehand.storage.scanning import Scanned, Scanner
 from lakehand.storage.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from lakehand.storage.objects import DeleteFailure
     from lakehand.storage.retry import RetryPolicy
 
 

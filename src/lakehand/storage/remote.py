@@ -19,16 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from obstore import exceptions as obstore_errors
 
-from lakehand.errors import (
-    ConditionalPutError,
-    ObjectExistsError,
-    ObjectNotFoundError,
-    StorageError,
-    StoreUnreachableError,
-)
+from lakehand import errors
 from lakehand.storage.clients import open_client, require_own_process
 from lakehand.storage.error_translation import Failure, translated
-from lakehand.storage.keys import join_key
+from lakehand.storage.location import Location, join_key
 from lakehand.storage.objects import DeleteFailure, ObjectInfo, ObjectWriter
 from lakehand.storage.retry import RetryPolicy
 from lakehand.storage.scan_columns import SCAN_SCHEMA, batch_of_objects
@@ -41,7 +35,6 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
     from lakehand.storage.connection_options import Connection
-    from lakehand.storage.location import Location
 
 _TRUSTED_HOSTS = (".amazonaws.com", ".amazonaws.com.cn", ".r2.cloudflarestorage.com")
 _proved: set[tuple[str | None, str]] = set()
@@ -70,7 +63,7 @@ def require_conditional_put(
     if _retry_unanswered(refuses_overwrite):
         _proved.add(position)
         return
-    raise ConditionalPutError(
+    raise errors.ConditionalPutError(
         f"{location.url} overwrote an existing object despite If-None-Match, so "
         "concurrent commits could overwrite each other",
         path=location.url,
@@ -82,7 +75,7 @@ def require_conditional_put(
 def _retry_unanswered(question: Callable[[], bool]) -> bool:
     """Retry a request without an answer: this probe commits nothing, so a retry does no harm."""
     for _ in range(_TRIES - 1):
-        with suppress(StoreUnreachableError):
+        with suppress(errors.StoreUnreachableError):
             return question()
     return question()
 
@@ -428,7 +421,7 @@ class RemoteBackend:
         self.put(key, b"first")
         try:
             self._create(key, b"second")
-        except ObjectExistsError:
+        except errors.ObjectExistsError:
             return True
         finally:
             self.delete([key])
@@ -449,9 +442,9 @@ class RemoteBackend:
             with translated("delete", self._url(keys[0])):
                 # obstore splits it into requests of 1,000 keys, several in parallel.
                 obstore.delete(self._client, [self._name(key) for key in keys])
-        except StoreUnreachableError:
+        except errors.StoreUnreachableError:
             raise
-        except StorageError:
+        except errors.StorageError:
             # The answer has only the first failure, if any; single deletions have one each.
             with ThreadPoolExecutor(self.parallel_requests) as pool:
                 return [failure for failure in pool.map(self._delete_one, keys) if failure]
@@ -461,9 +454,9 @@ class RemoteBackend:
         try:
             with translated("delete", self._url(key)):
                 obstore.delete(self._client, self._name(key))
-        except ObjectNotFoundError:
+        except errors.ObjectNotFoundError:
             return None
-        except StorageError as error:
+        except errors.StorageError as error:
             return DeleteFailure(key=key, error=error)
         return None
 

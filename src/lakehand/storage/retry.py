@@ -161,32 +161,26 @@ def with_retry(  # noqa: PLR0913  each option is a callback that callers name
     metrics = RetryMetrics()
     started = clock.monotonic()
     try:
-        value = _attempt_until_done(function, call, metrics)
+        while True:
+            call.check_abort()
+            metrics.attempts += 1
+            try:
+                value = function()
+                break
+            except Exception as error:
+                metrics.errors.append(error)
+                if (delay := call.next_delay(error, metrics)) is None:
+                    raise
+            metrics.delays.append(delay)
+            call.wait(delay)
     except Exception as error:
         metrics.elapsed_seconds = clock.monotonic() - started
         error.retry_metrics = metrics  # type: ignore[attr-defined]
         if on_failure is not None:
             on_failure(error, metrics)
         raise
+    metrics.succeeded = True
     metrics.elapsed_seconds = clock.monotonic() - started
     if on_success is not None:
         on_success(metrics)
     return (value, metrics) if return_metrics else value
-
-
-def _attempt_until_done(function: Callable[[], T], call: _Call, metrics: RetryMetrics) -> T:
-    while True:
-        call.check_abort()
-        metrics.attempts += 1
-        try:
-            value = function()
-        except Exception as error:
-            metrics.errors.append(error)
-            delay = call.next_delay(error, metrics)
-            if delay is None:
-                raise
-        else:
-            metrics.succeeded = True
-            return value
-        metrics.delays.append(delay)
-        call.wait(delay)

@@ -44,7 +44,7 @@ class Portion:
 def local_portions(
     objects: Sequence[tuple[Store, str, int]], scratch: Path, *, max_copied_bytes: int
 ) -> Iterator[Portion]:
-    """Yield the objects (store, key, bytes) in order, each with a local path.
+    """Yield the objects (store, key, bytes) in their order, each with a local path.
 
     Objects that are not local files are copied into `scratch`, portion by portion: the next one
     while one is in use; each is deleted after use. All copies together stay below

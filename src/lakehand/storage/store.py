@@ -9,21 +9,21 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
 
-from lakehand.errors import (
-    ObjectNotFoundError,
-    StorageError,
-    StoreUnreachableError,
-    UnsafePathError,
-)
+from lakehand import errors
 from lakehand.observe.clock import Clock, SystemClock
 from lakehand.storage.connection_options import Options, connect_options
-from lakehand.storage.keys import check_key, check_keys, check_prefix
-from lakehand.storage.location import parse_location, parse_log_path
-from lakehand.storage.objects import DeleteFailure, ObjectReader
+from lakehand.storage.location import (
+    check_key,
+    check_keys,
+    check_prefix,
+    parse_location,
+    parse_log_path,
+)
+from lakehand.storage.objects import Backend, DeleteFailure, ObjectInfo, ObjectReader, ObjectWriter
 from lakehand.storage.retry import RETRY_SETTINGS, RetryPolicy, with_retry
-from lakehand.storage.scanning import TreeScan
+from lakehand.storage.scanning import Scanned, Scanner, TreeScan
 
 if TYPE_CHECKING:
     import builtins
@@ -32,9 +32,8 @@ if TYPE_CHECKING:
 
     from lakehand.settings import Settings
     from lakehand.storage.location import Location
-    from lakehand.storage.objects import Backend, ObjectInfo, ObjectWriter
-    from lakehand.storage.scanning import Scanned, Scanner
 
+P = ParamSpec("P")
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -136,23 +135,23 @@ class Store:
 
     def get(self, key: str) -> bytes:
         check_key(key)
-        return self._try(lambda: self._backend.get(key))
+        return self._try(self._backend.get, key)
 
     def get_range(self, key: str, *, start: int, length: int) -> bytes:
         """Return `length` bytes from `start`, or fewer at the end of the object."""
         check_key(key)
         if length <= 0:
             return b""
-        return self._try(lambda: self._backend.get_range(key, start, length))
+        return self._try(self._backend.get_range, key, start, length)
 
     def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
         """Return the bytes of each (start, length), read in parallel; all must be inside."""
         check_key(key)
         wanted = [pair for pair in ranges if pair[1] > 0]
-        found = self._try(lambda: self._backend.get_ranges(key, wanted)) if wanted else []
+        found = self._try(self._backend.get_ranges, key, wanted) if wanted else []
         for (start, length), part in zip(wanted, found, strict=True):
             if len(part) != length:
-                raise StorageError(
+                raise errors.StorageError(
                     f"{self.url}/{key} ends before byte {start + length}",
                     path=f"{self.url}/{key}",
                     operation="get",
@@ -163,7 +162,7 @@ class Store:
     def get_tail(self, key: str, length: int) -> tuple[bytes, int]:
         """Return the last `length` bytes (or all) and the size of the object."""
         check_key(key)
-        return self._try(lambda: self._backend.get_tail(key, length))
+        return self._try(self._backend.get_tail, key, length)
 
     def get_many(self, keys: Iterable[str]) -> builtins.list[bytes]:
         """Return whole objects in the order of `keys`, read in parallel."""
@@ -171,7 +170,7 @@ class Store:
 
     def head(self, key: str) -> ObjectInfo:
         check_key(key)
-        return self._try(lambda: self._backend.head(key))
+        return self._try(self._backend.head, key)
 
     def head_all(self, keys: Iterable[str]) -> builtins.list[ObjectInfo]:
         """Return those of `keys` that exist, requested in parallel."""
@@ -181,7 +180,7 @@ class Store:
     def _find(self, key: str) -> ObjectInfo | None:
         try:
             return self.head(key)
-        except ObjectNotFoundError:
+        except errors.ObjectNotFoundError:
             return None
 
     def exists(self, key: str) -> bool:
@@ -201,7 +200,7 @@ class Store:
                 for info in self._backend.walk(prefix, after):
                     yield info
                     after, failures = info.key, 0
-            except StoreUnreachableError:
+            except errors.StoreUnreachableError:
                 failures += 1
                 if failures > self._retry.max_retries:
                     raise
@@ -247,7 +246,7 @@ class Store:
     ) -> tuple[builtins.list[str], builtins.list[ObjectInfo]]:
         """Return the keys of the directories and the objects directly below `prefix`."""
         directory = check_prefix(prefix)
-        return self._try(lambda: self._backend.list_directory(directory))
+        return self._try(self._backend.list_directory, directory)
 
     def open_reader(self, key: str, *, size: int | None = None) -> ObjectReader:
         """Open an object as a seekable file; a known `size` saves a request."""
@@ -273,7 +272,7 @@ class Store:
     def put(self, key: str, data: bytes) -> None:
         """Write an object, replacing an existing one: readers see all of it or nothing."""
         check_key(key)
-        self._try(lambda: self._backend.put(key, data))
+        self._try(self._backend.put, key, data)
 
     def put_if_absent(self, key: str, data: bytes) -> None:
         """Write an object unless the key exists: of concurrent writers, exactly one succeeds.
@@ -304,8 +303,8 @@ class Store:
         while left:
             batch = left[:_DELETE_BATCH]
             try:
-                failures += self._try(lambda batch=batch: self._backend.delete(batch))  # type: ignore[misc]
-            except StoreUnreachableError as error:
+                failures += self._try(self._backend.delete, batch)
+            except errors.StoreUnreachableError as error:
                 return failures + [DeleteFailure(key=key, error=error) for key in left]
             del left[:_DELETE_BATCH]
         return failures
@@ -322,7 +321,7 @@ class Store:
         """
         starts = tuple(names)
         if starts:
-            self._try(lambda: self._backend.delete_unfinished(check_prefix(prefix), starts))
+            self._try(self._backend.delete_unfinished, check_prefix(prefix), starts)
 
     # Locations
 
@@ -342,7 +341,7 @@ class Store:
         if target.is_inside(self._location):
             return self, check_key(target.key_below(self._location))
         if target.scheme == "file" and self._location.scheme != "file":
-            raise UnsafePathError(
+            raise errors.UnsafePathError(
                 f"the log of {self.url} references the local file {path!r}",
                 path=path,
                 hint="a table in an object store cannot reference local files",
@@ -367,8 +366,8 @@ class Store:
 
     # Retries
 
-    def _try(self, action: Callable[[], T]) -> T:
-        return with_retry(action, policy=self._retry, clock=self._clock)
+    def _try(self, action: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+        return with_retry(partial(action, *args, **options), policy=self._retry, clock=self._clock)
 
     def _map(self, function: Callable[[T], R], items: Sequence[T]) -> builtins.list[R]:
         workers = min(self._backend.parallel_requests, len(items))

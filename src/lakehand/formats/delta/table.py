@@ -12,18 +12,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.errors import CorruptLogError, NotATableError
-from lakehand.formats.base import Capabilities
+from lakehand.formats.base import Capabilities, Operation
 from lakehand.formats.delta.checkpoints.checkpoint import checkpoint_if_due, write_checkpoint
 from lakehand.formats.delta.commits import commit, create
-from lakehand.formats.delta.commits.evolution import evolve
 from lakehand.formats.delta.commits.head import Head, Heads
+from lakehand.formats.delta.commits.schema_change import evolve
 from lakehand.formats.delta.deletion_vectors.row_deletion import require_deletion
 from lakehand.formats.delta.log import history
-from lakehand.formats.delta.log.file_table import file_keys
 from lakehand.formats.delta.log.history import file_versions, files_of, proof_of, proved_commit
 from lakehand.formats.delta.log.listing import list_commits
 from lakehand.formats.delta.log.replay import live_actions
-from lakehand.formats.delta.log.snapshot import load_snapshot, load_state_at, table_head
+from lakehand.formats.delta.log.snapshot import file_keys, load_snapshot, load_state_at, table_head
 from lakehand.formats.delta.protocol.actions import file_key
 from lakehand.formats.delta.protocol.clustering import (
     clustering_columns,
@@ -42,7 +41,7 @@ from lakehand.formats.delta.repair.file_check import (
 from lakehand.formats.delta.repair.log_findings import check_log
 from lakehand.formats.delta.repair.log_repair import repair_log
 from lakehand.formats.delta.repair.repairs import FILE_REPAIRS, Means, repairing_change
-from lakehand.formats.delta.repair.restore import restoring_change
+from lakehand.formats.delta.repair.restore_commit import restoring_change
 from lakehand.formats.delta.retention import vacuum
 from lakehand.formats.delta.retention.erasure import LogErasure, boundary_change
 from lakehand.formats.delta.retention.log_cleanup import clean_logs
@@ -53,13 +52,13 @@ from lakehand.formats.delta.retention.references import (
     protected_since,
 )
 from lakehand.formats.delta.retention.vacuum import DataNames, forgotten_files, note_vacuumed
-from lakehand.formats.delta.statistics.check import paths_lacking_statistics
+from lakehand.formats.delta.statistics.written import paths_lacking_statistics
 from lakehand.formats.delta.write.context import WriteContext
 from lakehand.formats.delta.write.file_schema import hold_dropped_columns, partition_keys
 from lakehand.formats.delta.write.survey import survey_files
 from lakehand.formats.optional import ProvedCommit
-from lakehand.model.work import DataFile
-from lakehand.observe.clock import SystemClock
+from lakehand.model.work import Change, DataFile, Receipt
+from lakehand.observe.clock import Clock, SystemClock
 from lakehand.settings import Settings
 
 if TYPE_CHECKING:
@@ -67,20 +66,17 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from lakehand.formats import optional, rows, worker
-    from lakehand.formats.base import Operation
-    from lakehand.formats.delta.log.file_table import FileKey
-    from lakehand.formats.delta.log.snapshot import DeltaState
+    from lakehand.formats.delta.log.snapshot import DeltaState, FileKey
     from lakehand.formats.delta.worker import DeltaWorker
     from lakehand.formats.worker import WriteSpec
     from lakehand.model.maintenance import ExtraRetention, LogCleanup, OldValues
     from lakehand.model.order import Order
+    from lakehand.model.remedies import Consent, FileRepair
     from lakehand.model.reports import Difference, HistoryEntry
     from lakehand.model.retention import Deletion, DeletionOutcome, Forgotten, Protection
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.table_head import Evolution, TableHead
-    from lakehand.model.verification import Consent, FileRepair, Finding, LogCheck, LogRepair
-    from lakehand.model.work import Change, Receipt
-    from lakehand.observe.clock import Clock
+    from lakehand.model.verification import Finding, LogCheck, LogRepair
     from lakehand.storage import Store
 
 
@@ -225,7 +221,7 @@ class DeltaTable(DeltaUpkeep):
     def require(
         self, operation: Operation, snapshot: Snapshot | TableHead, *, force: bool = False
     ) -> None:
-        # Whatever may be rewritten may be put in order.
+        # A table that may be rewritten may be clustered.
         if operation == "order":
             return
         state: DeltaState = snapshot.native

@@ -6,16 +6,11 @@ from dataclasses import dataclass, replace
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Self
 
-from lakehand.errors import (
-    LakehandError,
-    SchemaMismatchError,
-    UnknownColumnError,
-    ValidationError,
-)
+from lakehand import errors
 from lakehand.formats.delta.deletion_vectors import row_deletion
 from lakehand.formats.delta.protocol.arrow_types import check_type_changes, to_arrow
 from lakehand.formats.delta.protocol.clustering import order_mark
-from lakehand.formats.delta.read.reader import ReadRequest, SourceFile, read_rows
+from lakehand.formats.delta.read.file_plan import ReadRequest, SourceFile, read_rows
 from lakehand.formats.delta.read.scanner import open_scanner
 from lakehand.formats.delta.repair.file_check import RowChecker, check_files, check_sums
 from lakehand.formats.delta.statistics.written import Refresher
@@ -30,9 +25,9 @@ from lakehand.formats.delta.write.new_rows import (
     write_changes,
 )
 from lakehand.formats.delta.write.writer import write_files
-from lakehand.formats.rows import NewRowsAsMoved
+from lakehand.formats.rows import HiddenRows, NewRowsAsMoved, PlacedColumns, RowChange
 from lakehand.parquet.footer_facts import dominant_codec
-from lakehand.storage import open_store
+from lakehand.storage import Store, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -41,7 +36,7 @@ if TYPE_CHECKING:
 
     from lakehand.expressions.predicate import Predicate
     from lakehand.formats.delta.protocol.schema import StructField
-    from lakehand.formats.rows import HiddenRows, PlacedColumns, Positions, RowChange
+    from lakehand.formats.rows import Positions
     from lakehand.formats.worker import Decoder, TaskLimits, WriteSpec
     from lakehand.model.order import Order
     from lakehand.model.snapshot import Snapshot
@@ -49,7 +44,6 @@ if TYPE_CHECKING:
     from lakehand.model.verification import Finding
     from lakehand.model.work import DataFile, Refreshed, StagedFile
     from lakehand.prove.digest import Digester
-    from lakehand.storage import Store
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,7 +102,7 @@ class DeltaWorker(NewRowsAsMoved):
     ) -> Iterator[pa.RecordBatch]:
         """Stream the visible rows of `inputs` with their identity, each counted in `digester`.
 
-        Texts of few values may come as `dictionaries`. Raises NotDecodable where only Arrow can
+        Low-cardinality strings may come as `dictionaries`. Raises NotDecodable where only Arrow can
         read a file.
         """
         request = self._request(row_identity=self.tracks_rows)
@@ -171,7 +165,7 @@ class DeltaWorker(NewRowsAsMoved):
     def _columns(self, names: Sequence[str] | None) -> tuple[StructField, ...]:
         schema = self.context.schema
         if not schema.fields:
-            raise SchemaMismatchError(
+            raise errors.SchemaMismatchError(
                 f"the table {self.store.url} has no columns, so it has no rows to read",
                 table=self.store.url,
                 hint="add columns to the table with the engine that created it",
@@ -181,14 +175,16 @@ class DeltaWorker(NewRowsAsMoved):
         found = {name: schema.find(name) for name in names}
         for name, column in found.items():
             if column is None:
-                raise UnknownColumnError(name, schema.names)
+                raise errors.UnknownColumnError(name, schema.names)
         if not found:
-            raise ValidationError("no column is asked for", field="columns", value=list(names))
+            raise errors.ValidationError(
+                "no column is asked for", field="columns", value=list(names)
+            )
         return tuple(column for column in found.values() if column is not None)
 
     @property
     def hides_rows(self) -> bool:
-        """Whether the table wants rows to be deleted without their file being written anew."""
+        """Whether the table deletes rows without rewriting their file."""
         return row_deletion.marks_rows(self.context)
 
     @property
@@ -198,7 +194,7 @@ class DeltaWorker(NewRowsAsMoved):
 
     @property
     def feeds_changes(self) -> bool:
-        """Whether readers of changes must be told which rows went when a file is written anew."""
+        """Whether a rewrite of a file must write its deleted rows for change data feed readers."""
         return feeds_changes(self.context)
 
     def read_placed(
@@ -252,24 +248,24 @@ class DeltaWorker(NewRowsAsMoved):
         return row_deletion.hide_rows(self.context, files, stem=stem)
 
     def change_directory(self) -> str:
-        """Return the directory that files for readers of changes go into."""
+        """Return the directory of files for change data feed readers."""
         return CHANGE_DIRECTORY
 
     def write_changes(
         self, changed: DataFile, spec: WriteSpec, *, stem: str, kind: RowChange = "gone"
     ) -> tuple[StagedFile, ...]:
-        """Write the visible rows of `changed` for readers of changes, who learn what happened."""
+        """Write the visible rows of `changed` for change data feed readers."""
         rows = self.read([changed])
         return write_changes(self.context, rows, spec, like=changed, stem=stem, kind=kind)
 
     def open_changes(self, spec: WriteSpec, *, stem: str, kind: RowChange) -> ChangeFiles:
-        """Open files for rows that are new, for readers of changes."""
+        """Open files for new rows, for change data feed readers."""
         return ChangeFiles(self.context, spec, stem=stem, kind=kind)
 
     def refresh(
         self, files: Sequence[DataFile], *, accept_changes: bool = False
-    ) -> Iterator[Refreshed | LakehandError]:
-        """Compute the statistics of files anew from their visible rows, one after the other."""
+    ) -> Iterator[Refreshed | errors.LakehandError]:
+        """Recompute the statistics of files from their visible rows, one after the other."""
 
         def read(file: DataFile, columns: list[str]) -> pa.RecordBatchReader:
             return self.read([file], columns=columns)
@@ -278,7 +274,7 @@ class DeltaWorker(NewRowsAsMoved):
             for file in files:
                 try:
                     yield refresher.refresh(file)
-                except LakehandError as error:
+                except errors.LakehandError as error:
                     yield error
 
     def check_files(self, files: pa.Table) -> list[Finding]:
@@ -333,7 +329,7 @@ class DeltaWorker(NewRowsAsMoved):
         return tuple(replace(file, native={**file.native, **mark}) for file in files)
 
     def rehearse(self, inputs: Sequence[DataFile], spec: WriteSpec, *, limits: TaskLimits) -> int:
-        """Return the size that the rows of `inputs` have when they are written anew."""
+        """Return the size that the rows of `inputs` have when they are rewritten."""
         request = self._request(row_identity=self.tracks_rows)
         with (
             TemporaryDirectory(prefix="lakehand-rehearsal-") as directory,

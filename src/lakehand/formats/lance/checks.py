@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def check_log(store: Store) -> LogCheck:
-    """Read every version that is there, the newest first.
+    """Read every existing version, the newest first.
 
     Of the newest one that can be read, its fragments are read too; of older ones all but these.
     """
@@ -61,7 +61,7 @@ def _finding(version: int, key: str, error: LakehandError) -> Finding:
     )
 
 
-#: Without them nobody would look into the files that long ones have of their own.
+#: Without them the separate files of long values would not be checked.
 _WITH_PAYLOADS = "all_binary"
 _BACKUP = "bring the object back from a backup, or restore an earlier version"
 

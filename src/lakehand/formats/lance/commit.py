@@ -10,17 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehand.errors import (
-    CommitConflictError,
-    CommitUnknownError,
-    CorruptLogError,
-    RefusedError,
-    ReplanError,
-    StorageError,
-    TableExistsError,
-    ValidationError,
-    VersionNotFoundError,
-)
+from lakehand import errors
 from lakehand.formats.lance.commit_records import (
     Record,
     commit_record,
@@ -43,7 +33,7 @@ from lakehand.formats.lance.fragments import data_files, find_fragments, fragmen
 from lakehand.formats.lance.rewriting import account_of, new_fragments, tells_places
 from lakehand.formats.lance.row_commits import commit_rows, put_restored, undo
 from lakehand.formats.lance.snapshot import load_snapshot, named_files
-from lakehand.model.work import Proof, Receipt
+from lakehand.model.work import Change, Proof, Receipt, Replacement
 from lakehand.observe.steps import Step, reached
 from lakehand.prove.evidence import total_proof
 
@@ -51,7 +41,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lakehand.model.snapshot import Snapshot
-    from lakehand.model.work import Change, Replacement
     from lakehand.storage import Store
 
 _EXISTS = re.compile(r"already exists", re.IGNORECASE)
@@ -64,7 +53,7 @@ def create_dataset(
 ) -> None:
     """Create an empty dataset; TableExistsError if there is one."""
     if partition_by:
-        raise RefusedError(
+        raise errors.RefusedError(
             f"{store.url} is not created: Lance has no partitions",
             table=store.url,
             operation="create",
@@ -72,7 +61,7 @@ def create_dataset(
             hint="leave partition_by out, and cluster the table",
         )
     if not schema.names:
-        raise ValidationError("a table has at least one column", field="schema")
+        raise errors.ValidationError("a table has at least one column", field="schema")
     try:
         dataset = load_lance().write_dataset(
             schema.empty_table(),
@@ -88,10 +77,12 @@ def create_dataset(
         dataset.update_config(config)
 
 
-def _not_created(store: Store, error: Exception) -> TableExistsError | StorageError:
+def _not_created(store: Store, error: Exception) -> errors.TableExistsError | errors.StorageError:
     if _EXISTS.search(str(error)):
-        return TableExistsError(f"there is a Lance table at {store.url}", table=store.url)
-    return StorageError(f"{store.url} cannot be created: {said(error, store)}", path=store.url)
+        return errors.TableExistsError(f"there is a Lance table at {store.url}", table=store.url)
+    return errors.StorageError(
+        f"{store.url} cannot be created: {said(error, store)}", path=store.url
+    )
 
 
 _ROW_CHANGES = ("append", "overwrite", "delete", "update")
@@ -108,7 +99,7 @@ def commit_change(store: Store, change: Change, *, token: str, attempts: int) ->
         return _restore(store, change, token=token)
     if change.kind in _ROW_CHANGES:
         return commit_rows(store, change, token=token, attempts=attempts)
-    raise RefusedError(
+    raise errors.RefusedError(
         f"lakehand does not {change.operation} Lance tables",
         table=store.url,
         operation=change.operation,
@@ -159,18 +150,18 @@ class _Rewrite:
         """Return the version that was made; None if some groups were lost, and others are left."""
         try:
             dataset = open_dataset(self._store, self._base)
-        except VersionNotFoundError as error:
+        except errors.VersionNotFoundError as error:
             drop_pending(self._store, self._token)
-            raise ReplanError(
-                f"version {self._base} of {self._store.url} is gone, so nobody can"
-                " say what changed since the plan was made",
+            raise errors.ReplanError(
+                f"version {self._base} of {self._store.url} is gone, so it is unknown"
+                " what changed since the plan was made",
                 table=self._store.url,
                 hint="plan again",
             ) from error
         failure = _put(self._store, dataset, self._left)
         try:
             version = _landed(self._store, record)
-        except (StorageError, CorruptLogError) as error:
+        except (errors.StorageError, errors.CorruptLogError) as error:
             raise self._unknown(error.message) from error
         if version is None:
             self._give_up_lost(failure)
@@ -189,7 +180,7 @@ class _Rewrite:
             return
         if not left or len(left) == len(self._left):
             drop_pending(self._store, self._token)
-            raise CommitConflictError(
+            raise errors.CommitConflictError(
                 f"another writer changed what was rewritten of {self._store.url}: {words}",
                 table=self._store.url,
                 hint="nothing was committed; run again",
@@ -197,8 +188,8 @@ class _Rewrite:
         self._dropped += [group.group for group in self._left if group not in left]
         self._left = left
 
-    def _unknown(self, words: str) -> CommitUnknownError:
-        return CommitUnknownError(
+    def _unknown(self, words: str) -> errors.CommitUnknownError:
+        return errors.CommitUnknownError(
             f"cannot tell whether a rewrite of {self._store.url} was committed: {words}",
             table=self._store.url,
             hint="the next run finds out; every file was kept",
@@ -207,9 +198,9 @@ class _Rewrite:
     def _may_follow(self, newest: Snapshot) -> bool:
         """Say whether the same groups may be committed from a newer version.
 
-        They may if its indices, one that was built meanwhile among them, can be told where rows
-        went: Lance notes that if there was an index before. Fragments of which an index knows some
-        only cannot be merged.
+        They may if its indices, also those built concurrently, can be updated with the new places
+        of rows: Lance records these if there was an index before. Fragments that are only partly
+        indexed cannot be merged.
         """
         if newest.version == self._base or self._attempts >= self._most_attempts:
             return False
@@ -246,7 +237,7 @@ class _Rewrite:
 
 
 def _put(store: Store, dataset: Any, groups: Sequence[Replacement]) -> BaseException | None:
-    """Let Lance commit groups, with its indices brought along; return what went wrong."""
+    """Let Lance commit groups and update its indices; return the error."""
     with reading(store, dataset.version):
         loses_places = _loses_places(dataset, groups)
         known = fragments_by_number(dataset)
@@ -323,8 +314,8 @@ def _restore(store: Store, change: Change, *, token: str) -> Receipt:
     )
 
 
-def _outrun(store: Store, change: Change) -> CommitConflictError:
-    return CommitConflictError(
+def _outrun(store: Store, change: Change) -> errors.CommitConflictError:
+    return errors.CommitConflictError(
         f"{store.url} has changed since version {change.base_version}, which was to be restored"
         " over",
         table=store.url,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING, Any
 from lakehand.errors import CorruptLogError, ObjectNotFoundError, StorageError, VersionNotFoundError
 from lakehand.formats.lance.connect import is_lance_failure, listed_versions, open_dataset, said
 from lakehand.model.documents import DocumentError, parse_object, read_value
-from lakehand.observe.logs import get_logger, log_event
+from lakehand.observe import get_logger, log_event
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-
     from lakehand.storage import Store
 
 _NOTE = "_lakehand/marks.json"

@@ -7,16 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from lakehand.errors import (
-    CorruptFileError,
-    CorruptLogError,
-    LakehandError,
-    NotInstalledError,
-    ObjectNotFoundError,
-    RefusedError,
-    StorageError,
-    VersionNotFoundError,
-)
+from lakehand import errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -75,7 +66,7 @@ def load_lance() -> Any:
         import lance.fragment
         import lance.optimize
     except ImportError as error:
-        raise NotInstalledError(
+        raise errors.NotInstalledError(
             "this is a Lance table, and the Lance library is not installed",
             hint="install it with: pip install 'lakehand[lance]'",
         ) from error
@@ -88,7 +79,7 @@ def address(store: Store) -> str:
     if url.startswith("file://"):
         return unquote(url.removeprefix("file://"))
     if url.startswith("memory://"):
-        raise RefusedError(
+        raise errors.RefusedError(
             f"{url} is in the memory of lakehand, where Lance does not find it",
             table=url,
             operation="read",
@@ -125,7 +116,7 @@ def is_lance_failure(error: BaseException) -> bool:
 
 
 def failure_of(commit: Callable[[], Any]) -> BaseException | None:
-    """Let Lance commit; return what went wrong: what it means is found out from the table."""
+    """Let Lance commit; return the error, whose meaning is found out from the table."""
     try:
         commit()
     except BaseException as error:
@@ -137,20 +128,24 @@ def failure_of(commit: Callable[[], Any]) -> BaseException | None:
 
 def _unread(
     store: Store, version: int | None, error: BaseException, *, newest: bool
-) -> LakehandError:
+) -> errors.LakehandError:
     keys = manifest_keys(store)
     is_there = bool(keys) if version is None else version in keys
     if _MISSING.search(str(error)) and not is_there:
         which = "version that can be read" if version is None else f"version {version} any more"
-        return VersionNotFoundError(f"{store.url} has no {which}", table=store.url, version=version)
+        return errors.VersionNotFoundError(
+            f"{store.url} has no {which}", table=store.url, version=version
+        )
     if not _is_damage(store, error):
-        return StorageError(f"{store.url} cannot be opened: {said(error, store)}", path=store.url)
+        return errors.StorageError(
+            f"{store.url} cannot be opened: {said(error, store)}", path=store.url
+        )
     if version is None:
         version = max(keys, default=None) if newest else _named_version(keys, error)
     which = "a version" if version is None else f"version {version}"
     path = None if version is None else keys.get(version)
     manifest = "" if path is None else f" ({path})"
-    return CorruptLogError(
+    return errors.CorruptLogError(
         f"{which} of {store.url}{manifest} cannot be read: {said(error, store)}",
         table=store.url,
         version=version,
@@ -189,14 +184,14 @@ def translated(store: Store, doing: str) -> Iterator[None]:
         if not is_lance_failure(error):
             raise
         if _MISSING.search(str(error)):
-            raise ObjectNotFoundError(
+            raise errors.ObjectNotFoundError(
                 f"Lance failed {doing} of {store.url}, because a file is gone:"
                 f" {said(error, store)}",
                 path=store.url,
                 hint="read the newest version; what is read for longer than vacuum's retention"
                 " needs a pin. If the newest one lacks files, run `lakehand verify` on the table",
             ) from None
-        raise CorruptFileError(
+        raise errors.CorruptFileError(
             f"Lance failed {doing} of {store.url}: {said(error, store)}",
             table=store.url,
             hint="run `lakehand verify` on the table",
@@ -209,6 +204,6 @@ def _is_panic(error: BaseException) -> bool:
 
 
 def told(store: Store, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Pass on what Lance reads; what it raises meanwhile is an error of lakehand."""
+    """Pass on what Lance reads, with its errors as errors of lakehand."""
     with translated(store, "to read fragments"):
         yield from batches

@@ -33,7 +33,7 @@ _FORGOTTEN = timedelta(days=1)
 
 
 def open_clone(store: Store, dataset: Any, *, scratch: str | None = None) -> Any:
-    """Return a clone of `dataset`, which is gone when nobody uses it any more."""
+    """Return a clone of `dataset`, which is deleted when it is no longer used."""
     options = dict(store.connection_options()) or None
     if store.url.startswith("file://"):
         directory = tempfile.mkdtemp(prefix="lakehand-", dir=scratch)
@@ -48,7 +48,7 @@ def open_clone(store: Store, dataset: Any, *, scratch: str | None = None) -> Any
 
 
 def drop_old_clones(store: Store) -> None:
-    """Delete clones that somebody left behind."""
+    """Delete clones of processes that have ended."""
     until = datetime.now(UTC) - _FORGOTTEN
     store.delete([info.key for info in store.list(_DIRECTORY) if info.modified_at < until])
 
@@ -170,7 +170,7 @@ class OpenVersions:
     def _found(self, inputs: Sequence[DataFile]) -> tuple[Any, list[Any]]:
         """Return the version that `inputs` are of, and their fragments in it.
 
-        Files that came since are in the newest one.
+        Later files are in the newest one.
         """
         if self._recent and self._recent[-1][0] is inputs:
             return self._recent[-1][1]

@@ -13,17 +13,16 @@ from pyroaring import BitMap
 
 from lakehand.formats.lance.connect import load_lance
 from lakehand.formats.lance.reading import hidden_positions
-from lakehand.formats.rows import HiddenRows, PlacedColumns
+from lakehand.formats.rows import HiddenRows, PlacedColumns, RowChangeWorker
 from lakehand.formats.worker import TaskLimits
 from lakehand.model.snapshot import FILE_NUMBER
-from lakehand.model.work import StagedFile
+from lakehand.model.work import DataFile, StagedFile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakehand.expressions.predicate import Predicate
-    from lakehand.formats.rows import Positions, RowChangeWorker
-    from lakehand.model.work import DataFile
+    from lakehand.formats.rows import Positions
     from lakehand.storage import Store
 
 

@@ -13,7 +13,7 @@ from lakehand.formats.lance.connect import DATA_DIRECTORY, open_dataset, reading
 from lakehand.formats.lance.deletions import deleted_positions
 from lakehand.model.file_columns import FILE_COLUMNS
 from lakehand.model.work import DataFile
-from lakehand.storage.keys import check_keys
+from lakehand.storage.location import check_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -89,9 +89,9 @@ _NO_MEMBERS = pa.struct([])
 
 
 def file_table(store: Store, fragments: Iterable[Any], *, at: datetime) -> pa.Table:
-    """Return one row a fragment, in the order of the table.
+    """Return one row per fragment, in the order of the table.
 
-    When a fragment was written is not known: `at` is when it was there at the latest.
+    When a fragment was written is not known: `at` is the latest possible time.
     """
     rows = [_row(store, fragment.metadata) for fragment in fragments]
     _require_safe(store, (key for row in rows for key in row["native"]["files"]))
@@ -182,12 +182,12 @@ def fragment_keys(files: pa.Table) -> list[str]:
 
 
 def has_fragments(dataset: Any, inputs: Sequence[DataFile]) -> bool:
-    """Say whether a dataset has all fragments of `inputs` as they are."""
+    """Return whether a dataset has all fragments of `inputs` unchanged."""
     return known_fragments(dataset, inputs) is not None
 
 
 def known_fragments(dataset: Any, inputs: Sequence[DataFile]) -> list[Any] | None:
-    """Return the fragments of `inputs` in the table's order; None unless all are as they are."""
+    """Return the fragments of `inputs` in the table's order; None unless all are unchanged."""
     known = fragments_by_number(dataset)
     return _wanted(inputs, known) if all(_is_known(file, known) for file in inputs) else None
 
@@ -211,7 +211,7 @@ def find_fragments(
 ) -> list[Any]:
     """Return the fragments of `inputs` in the table's order; CorruptLogError if one is gone.
 
-    `known` are those of the dataset, where somebody has them already.
+    `known` are those of the dataset, if the caller has read them already.
     """
     known = fragments_by_number(dataset) if known is None else known
     for file in inputs:

@@ -20,7 +20,7 @@ from lakehand.formats.lance.commit_records import (
 from lakehand.formats.lance.connect import is_lance_failure, listed_versions, open_dataset, reading
 from lakehand.formats.lance.fragments import data_files, fragment_keys
 from lakehand.formats.lance.snapshot import load_snapshot, utc
-from lakehand.model.order import order_of
+from lakehand.model.order import Order, order_of
 from lakehand.model.reports import Difference, HistoryEntry
 from lakehand.model.work import DataFile
 
@@ -29,12 +29,11 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from lakehand.formats.lance.commit_records import Record
-    from lakehand.model.order import Order
     from lakehand.storage import Store
 
 #: What the library makes of operations that it does not show to Python.
 _NAMELESS = "BaseOperation"
-#: Operations after which all rows are there that were there before.
+#: Operations that delete no row.
 _HARMLESS = frozenset({"Append", "Rewrite", "CreateIndex", "append", "compact", "cluster"})
 _VERSIONS_LOOKED_AT = 64
 
@@ -121,10 +120,10 @@ def diff(store: Store, from_version: int, to_version: int) -> Difference:
 def proved_files(
     store: Store, version: int, record: Record | None
 ) -> tuple[tuple[DataFile, ...], tuple[DataFile, ...]]:
-    """Return the fragments that a version gave up and those that took their place.
+    """Return the fragments that a version removed and those that replaced them.
 
     VersionNotFoundError if the version is gone. If only the one before it is, the fragments that
-    were given up cannot be told any more: a file stands for them that nobody can read.
+    were removed are unknown: an unreadable file stands for them.
     """
     now = load_snapshot(store, version=version)
     if record is None or record.proof is None:
@@ -144,14 +143,14 @@ def _gone(version: int) -> DataFile:
 
 
 def _at(files: pa.Table, version: int) -> tuple[DataFile, ...]:
-    """Name the version beside each file: rows that were deleted then are not those of today."""
+    """Add the version to each file: its deleted rows differ between versions."""
     return tuple(
         replace(file, native={**file.native, "version": version}) for file in data_files(files)
     )
 
 
 def order_marks(store: Store, files: pa.Table, order: Order) -> pa.Table:
-    """Return for each fragment with what it was put in order, and whether in this very one."""
+    """Return for each fragment the unit that it was clustered in, and whether by this order."""
     units: dict[str, str] = {}
     asked: set[str] = set()
     for record in list_records(store):
@@ -179,7 +178,7 @@ def stored_orders(store: Store, files: pa.Table) -> pa.Array:
 
 
 def _unit(path: str) -> str:
-    """Return how names of files begin that were put in order together: by the run and the group.
+    """Return how names of files begin that were clustered together: by the run and the group.
 
     Behind it are the task, what tells its attempts apart, and two numbers of the file.
     """

@@ -1,6 +1,6 @@
-"""Rows that are read, and counted, beside whoever takes them.
+"""Reads and counts rows in a thread, ahead of their consumer.
 
-Lance decodes only while somebody waits for rows: whoever hashes or encodes some would keep it idle.
+Lance decodes only while a caller waits for rows, so hashing or encoding them would keep it idle.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from lakehand.prove.digest import Digester
 
-#: Batches that were read and nobody has taken yet: at least one, and room for the end.
+#: Batches that are read ahead: at least one, and room for the end.
 _READ_BATCHES = 4
 #: Of batches that are longer one is read ahead: they hold the fewest rows there are in a batch.
 _LONG_BYTES = 8 * 2**20
@@ -33,7 +33,7 @@ _WAITING_BATCHES = 16
 
 @contextmanager
 def read_ahead(batches: Iterable[pa.RecordBatch]) -> Iterator[Iterator[pa.RecordBatch]]:
-    """Return the same batches, of which the next ones are read meanwhile; until the block ends."""
+    """Return the same batches, read ahead in a thread until the block ends."""
     read: Queue[pa.RecordBatch | None] = Queue(maxsize=_READ_BATCHES)
     is_over = Event()
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="read") as beside:
@@ -42,7 +42,7 @@ def read_ahead(batches: Iterable[pa.RecordBatch]) -> Iterator[Iterator[pa.Record
             yield _taken(read, reading)
         finally:
             is_over.set()
-            # Whoever reads may wait for room, and needs it for one more batch and for the end.
+            # The reader may wait for room, and needs it for one more batch and for the end.
             while not read.empty():
                 read.get_nowait()
 
@@ -80,7 +80,7 @@ def _taken(read: Queue[pa.RecordBatch | None], reading: Future[None]) -> Iterato
 def counted(
     batches: Iterable[pa.RecordBatch], digester: Digester, *, columns: int | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Pass rows on, and count their first `columns`, else all, beside whoever takes them."""
+    """Pass rows on, and count their first `columns`, else all, in a thread."""
 
     def count(found: Iterator[pa.RecordBatch]) -> None:
         digester.add_all(plain_batch(_first(batch, columns)) for batch in joined(found))

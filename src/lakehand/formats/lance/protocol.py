@@ -121,5 +121,5 @@ def require_deletion(store: Store, snapshot: Snapshot, *, keys: Sequence[str]) -
                 f"rows of {store.url} cannot be told apart by {name!r}, which is {kind}",
                 table=store.url,
                 operation="deduplicate",
-                hint="name columns of numbers, texts, dates or the like",
+                hint="name columns of numbers, strings, dates or the like",
             )

@@ -19,7 +19,7 @@ from lakehand.formats.lance.comparable_types import plain_batch, plain_schema
 from lakehand.formats.lance.connect import DATA_DIRECTORY, load_lance, told, translated
 from lakehand.model.batches import gathered, join_batches
 from lakehand.model.snapshot import FILE_NUMBER, POSITION, ROW_ID, ROW_VERSION
-from lakehand.prove.row_hash import placed_lanes_query
+from lakehand.prove.digest import placed_lanes_query
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from lakehand.storage import Store
 
 LANCE_ROW_ID, CREATED, UPDATED = "_rowid", "_row_created_at_version", "_row_last_updated_at_version"
-#: Columns beside those of the table, as Lance hands them out.
+#: Columns that Lance returns in addition to those of the table.
 IDENTITY = (LANCE_ROW_ID, CREATED, UPDATED)
 _VERSION_COLUMNS = {
     CREATED: "created_at_version_meta",
@@ -43,7 +43,7 @@ _SEVEN_BITS, _MORE = 0x7F, 0x80
 
 
 def described_identity(rows: Sequence[pa.RecordBatch]) -> dict[str, Any]:
-    """Return what is added to the description of a fragment; `rows` have IDENTITY, in order."""
+    """Return what is added to the metadata of a fragment; `rows` have IDENTITY, sorted."""
     moved = pa.Table.from_batches(rows)
     ids = load_lance().fragment.RowIdSequence(moved[LANCE_ROW_ID]).to_inline_metadata()
     versions = {
@@ -155,9 +155,9 @@ _LEAST_ROWS, _MOST_ROWS = 8, 16 * 1024
 _SAMPLE = 16
 #: Batches of fewer rows are joined before they are hashed.
 FEW_ROWS = 512
-#: Rows of a query of their own, which takes its time whatever they are.
+#: Rows of a separate query, which has a fixed cost.
 _QUERY_BYTES = 16 * 2**20
-#: What is read ahead: memory that is used again at once needs not be cleared anew.
+#: What is read ahead: memory that is reused at once need not be cleared again.
 _BUFFER_BYTES = 32 * 2**20
 #: What a value takes, as a rule.
 _USUAL_BYTES = 8
@@ -182,7 +182,7 @@ def scanned(
     yield from scanner.to_batches()
 
 
-#: More files than this are opened side by side, so many at a time.
+#: More files than this are opened in parallel, this many at a time.
 _FEW_FILES = 8
 
 
@@ -366,7 +366,7 @@ def _placed(batch: pa.RecordBatch, wanted: PlacedColumns, number_of: np.ndarray)
 def joined(
     batches: Iterable[pa.RecordBatch], *, rows: int = FEW_ROWS, size: int = _BATCH_BYTES
 ) -> Iterator[pa.RecordBatch]:
-    """Join batches until they have so many rows or bytes: small fragments come one by one."""
+    """Join batches up to these limits of rows and bytes: small fragments come one by one."""
     return map(join_batches, gathered(batches, rows=rows, size=size))
 
 
@@ -387,11 +387,11 @@ def _counting_scanner(
 
 
 def _rows_a_batch(schema: pa.Schema, fragments: Sequence[Any]) -> int:
-    """Return how many rows are read at once: fewer where vectors, texts or blobs make them wide."""
+    """Return how many rows are read at once: fewer if vectors, strings or blobs make them wide."""
     wide = sum(_width(kind) for kind in schema.types)
     sample = [one.metadata for one in fragments[:: len(fragments) // _SAMPLE + 1]]
     size = sum(file.file_size_bytes or 0 for one in sample for file in one.files)
-    # Manifests of older writers do not say how many rows a fragment has.
+    # Manifests of older writers do not state the row count of a fragment.
     rows = sum(one.physical_rows or 0 for one in sample)
     row_bytes = max(1, wide, int(size // max(1, rows)))
     return max(_LEAST_ROWS, min(_MOST_ROWS, _BATCH_BYTES // row_bytes))

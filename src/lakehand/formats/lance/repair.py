@@ -16,16 +16,14 @@ from lakehand.formats.lance.connect import (
     said,
 )
 from lakehand.formats.lance.fragments import data_files, fragment_keys
-from lakehand.formats.lance.snapshot import load_snapshot
+from lakehand.formats.lance.snapshot import LanceState, load_snapshot
 from lakehand.model.verification import LogRepair, Refusal, Repair
-from lakehand.model.work import Change
+from lakehand.model.work import Change, DataFile
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from lakehand.formats.lance.snapshot import LanceState
     from lakehand.model.snapshot import Snapshot
-    from lakehand.model.work import DataFile
     from lakehand.storage import Store
 
 #: Indices that Lance keeps for itself begin so.
@@ -38,7 +36,7 @@ def update_indices(store: Store, *, since: LanceState | None = None) -> tuple[st
 
     With `since` only to those that knew fragments of that version which are gone.
 
-    CommitConflictError if others changed the table meanwhile, again and again: it is as it was.
+    CommitConflictError if concurrent writers kept changing the table; nothing was changed.
     """
     for attempt in range(1, _ATTEMPTS + 1):
         dataset = open_dataset(store)
@@ -90,7 +88,7 @@ _HOPELESS = "no version can be read: bring a manifest back from a backup"
 
 
 def repair_log(store: Store, *, accept_data_loss: bool, dry_run: bool) -> LogRepair:
-    """Set manifests aside that cannot be read, if that loss is accepted and another one can be."""
+    """Back up and remove unreadable manifests, if the loss is accepted and another is readable."""
     check = check_log(store)
     newest = check.readable_version
     broken = {found.version: found.path for found in check.findings if found.version and found.path}
@@ -122,7 +120,7 @@ def _repairs(newest: int, lost: Mapping[int, str]) -> Iterator[Repair]:
     if newer:
         yield Repair(
             name="forget_versions",
-            message=f"versions above {newest}, which nobody can read, are set aside",
+            message=f"remove the unreadable versions above {newest}",
             paths=tuple(newer.values()),
             loses=f"what versions {min(newer)} to {max(newer)} brought",
         )
@@ -131,7 +129,7 @@ def _repairs(newest: int, lost: Mapping[int, str]) -> Iterator[Repair]:
         names = ", ".join(map(str, sorted(older)))
         yield Repair(
             name="forget_history",
-            message=f"set the manifests of older versions aside, which nobody can read: {names}",
+            message=f"remove the unreadable manifests of older versions: {names}",
             paths=tuple(older.values()),
             loses=f"versions {names} can no longer be read; no rows of the newest version are lost",
         )

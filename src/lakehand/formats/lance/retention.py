@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -31,7 +31,6 @@ from lakehand.model.work import Change
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
-    from datetime import datetime
 
     from lakehand.model.reports import HistoryEntry
     from lakehand.storage import Store
@@ -109,7 +108,7 @@ def _shared(store: Store, main: Any) -> Iterator[pa.Table]:
                 table=store.url,
                 operation="vacuum",
                 feature="branches",
-                hint="nothing was deleted; delete the branch if nobody needs it",
+                hint="nothing was deleted; delete the branch if it is no longer needed",
             )
         own = pa.array([base for base in known if _plain(base) == root], pa.string())
         yield named.filter(pc.is_in(bases, value_set=own))
@@ -270,7 +269,7 @@ def _pinned_keys(store: Store, named: pa.Table) -> pa.ChunkedArray:
 
 
 def _keys(store: Store, named: pa.Table) -> pa.ChunkedArray:
-    """Return the keys of files, with all that lies beside files of an index or of rows."""
+    """Return the keys of files, with the directories of index files and of row files."""
     is_index = pc.equal(named["type"].cast(pa.string()), "index file")
     of_index = named["path"].filter(is_index).to_pylist()
     directories = sorted({path.rpartition("/")[0] for path in of_index})
@@ -282,7 +281,7 @@ def _keys(store: Store, named: pa.Table) -> pa.ChunkedArray:
 
 
 def _payload_directories(store: Store, paths: pa.ChunkedArray) -> list[str]:
-    """Return where files that are named have payloads of their own: no manifest names these.
+    """Return the directories with separate payloads of named files: no manifest names these.
 
     Lance's own cleanup knows them by their directory, too. What format the newest version has says
     nothing: an older one, which is kept, may have another.
@@ -311,7 +310,7 @@ def put_tag(store: Store, name: str, version: int) -> None:
 
 
 def drop_tag(store: Store, name: str, version: int) -> None:
-    """Remove a tag, if it is there and names this version."""
+    """Remove a tag, if it exists and names this version."""
     dataset = open_dataset(store)
     if tagged_versions(store).get(name) == version:
         with translated(store, "to drop a tag"):

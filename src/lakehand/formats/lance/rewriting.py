@@ -13,15 +13,14 @@ from lakehand.formats.lance.connect import DATA_DIRECTORY, address, load_lance
 from lakehand.formats.lance.deletions import FRAGMENT
 from lakehand.formats.lance.fragments import described
 from lakehand.formats.lance.staged import field_numbers
-from lakehand.model.work import StagedFile
+from lakehand.model.work import DataFile, StagedFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from lakehand.model.work import DataFile
     from lakehand.storage import Store
 
-#: A page of less than either makes scans slower for good, so it is worth being written anew.
+#: A page of less than either makes scans slower, so it is worth rewriting.
 _HEALTHY_BYTES = 4 * 2**20
 _HEALTHY_ROWS = 100_000
 
@@ -92,7 +91,7 @@ def _is_enough(rows: int, size: int, pages: int) -> bool:
 _ANY_ROWS = 2**31
 _REWRITE = "rewrite"
 _REPLACED = "original_fragments"
-#: How Lance calls it to move pages. Where it does not find that safe itself, it encodes anew.
+#: Lance's name for copying pages. Where Lance finds that unsafe, it encodes them again.
 COPYING = "TryBinaryCopy"
 
 

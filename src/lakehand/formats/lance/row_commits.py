@@ -6,16 +6,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from lakehand.errors import (
-    CommitConflictError,
-    CommitError,
-    CommitUnknownError,
-    CorruptLogError,
-    RefusedError,
-    ReplanError,
-    StorageError,
-    VersionNotFoundError,
-)
+from lakehand import errors
 from lakehand.formats.lance.commit_records import (
     PROPERTY,
     Record,
@@ -41,14 +32,13 @@ from lakehand.formats.lance.fragments import (
     keeps_columns,
 )
 from lakehand.formats.lance.rewriting import new_fragments
-from lakehand.model.work import Proof, Receipt
+from lakehand.model.work import Change, Proof, Receipt
 from lakehand.observe.steps import Step, reached
 from lakehand.prove.evidence import total_proof
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from lakehand.model.work import Change
     from lakehand.storage import Store
 
 #: `Manifest.max_fragment_id` of Lance's table format; absent while there was no fragment.
@@ -63,7 +53,7 @@ def next_fragment_number(dataset: Any) -> int:
     manifest = dataset._ds.serialized_manifest()  # noqa: SLF001  there is no other way to it
     found = [value for field, value in _numbers(manifest) if field == _FIELD]
     if known and (not found or found[-1] < max(known)):
-        raise CorruptLogError(
+        raise errors.CorruptLogError(
             f"version {dataset.version} does not say which numbers of fragments were used",
             version=dataset.version,
         )
@@ -85,7 +75,7 @@ def _numbers(message: bytes) -> Iterator[tuple[int, int]]:
         elif kind in (_LONG, _SHORT):
             place += 8 if kind == _LONG else 4
         else:
-            raise CorruptLogError("a manifest of Lance cannot be understood")
+            raise errors.CorruptLogError("a manifest of Lance cannot be understood")
 
 
 def _varint(message: bytes, place: int) -> tuple[int, int]:
@@ -117,7 +107,7 @@ def put_restored(store: Store, dataset: Any, wanted: int) -> int:
         if not is_lance_failure(error):
             raise
         if _REFUSED.search(str(error)):
-            raise RefusedError(
+            raise errors.RefusedError(
                 f"version {wanted} of {store.url} is not restored, because Lance cannot write it"
                 f" again: {said(error, store)}",
                 table=store.url,
@@ -125,8 +115,8 @@ def put_restored(store: Store, dataset: Any, wanted: int) -> int:
                 version=wanted,
                 hint="nothing was changed; read that version, and write its rows into a new table",
             ) from None
-        raise CommitUnknownError(
-            f"nobody can say whether version {wanted} of {store.url} was restored:"
+        raise errors.CommitUnknownError(
+            f"cannot tell whether version {wanted} of {store.url} was restored:"
             f" {said(error, store)}",
             table=store.url,
             hint="look at the history before you restore again",
@@ -143,14 +133,14 @@ def undo(store: Store, version: int) -> None:
     try:
         if newest.version == version and put_restored(store, newest, version - 1) == version + 1:
             return
-    except RefusedError as error:
-        raise CommitUnknownError(
+    except errors.RefusedError as error:
+        raise errors.CommitUnknownError(
             f"version {version} of {store.url} was committed and does not fit the one before it:"
             f" {error.message}",
             table=store.url,
             hint=f"compare it with version {version - 1}",
         ) from error
-    raise CommitUnknownError(
+    raise errors.CommitUnknownError(
         f"version {version} of {store.url} was committed and does not fit the one before it, and"
         " others have committed since",
         table=store.url,
@@ -159,7 +149,7 @@ def undo(store: Store, version: int) -> None:
 
 
 def commit_rows(store: Store, change: Change, *, token: str, attempts: int) -> Receipt:
-    """Commit rows that are appended, replaced or deleted, in at most so many attempts.
+    """Commit rows that are appended, replaced or deleted, in a limited number of attempts.
 
     Raises CommitConflictError or ReplanError (nothing was committed) or CommitUnknownError.
     """
@@ -194,13 +184,13 @@ class _RowCommit:
         return Receipt(version=open_dataset(self._store).version, already_committed=True)
 
     def _try(self, marks: Mapping[str, int]) -> int | None:
-        """Return the version that was made; None if it is to be tried again on a newer one."""
+        """Return the new version; None if the commit is to be retried on a newer one."""
         read, newest = self._read(), open_dataset(self._store)
         try:
             with reading(self._store, newest.version):
                 self._require_fit(read, newest)
                 self._require_all_read(newest)
-        except CommitError:
+        except errors.CommitError:
             # What is in the way may be this very commit, whose answer was lost.
             version = find_token(self._store, self._token, after=read.version)
             if version is None:
@@ -233,7 +223,7 @@ class _RowCommit:
         """Return the version that the change was made for."""
         try:
             return open_dataset(self._store, self._change.base_version)
-        except VersionNotFoundError as error:
+        except errors.VersionNotFoundError as error:
             raise self._replan("its version is gone") from error
 
     def _require_fit(self, read: Any, newest: Any) -> None:
@@ -275,7 +265,7 @@ class _RowCommit:
             return
         try:
             self._require_fit(read, open_dataset(self._store, version - 1))
-        except CommitError:
+        except errors.CommitError:
             undo(self._store, version)
             raise
 
@@ -318,10 +308,10 @@ class _RowCommit:
         )
 
     def _landed(self, *, after: int, failure: BaseException | None) -> int | None:
-        """Return the version that has this commit; None if it is to be tried again."""
+        """Return the version that has this commit; None if it is to be retried."""
         try:
             version = find_token(self._store, self._token, after=after)
-        except (StorageError, CorruptLogError) as error:
+        except (errors.StorageError, errors.CorruptLogError) as error:
             raise self._unknown(error.message) from error
         if version is None and failure is None:
             raise self._unknown("no version has it")
@@ -330,7 +320,7 @@ class _RowCommit:
         return version
 
     def _judge(self, failure: BaseException) -> None:
-        """Raise what became of a commit that no version has; not if it may be tried again."""
+        """Raise the failure of a commit that no version has, unless it may be retried."""
         words = said(failure, self._store)
         if not is_conflict(failure):
             raise self._unknown(words)
@@ -339,8 +329,8 @@ class _RowCommit:
         if self._change.transaction is None:
             raise self._replan(words)
 
-    def _refused_columns(self) -> RefusedError:
-        return RefusedError(
+    def _refused_columns(self) -> errors.RefusedError:
+        return errors.RefusedError(
             f"rows of {self._store.url} are not overwritten by rows with new columns: Lance does"
             " not do both in one commit",
             table=self._store.url,
@@ -349,22 +339,22 @@ class _RowCommit:
             hint="nothing was committed; append a row with the new columns first",
         )
 
-    def _unknown(self, words: str) -> CommitUnknownError:
-        return CommitUnknownError(
+    def _unknown(self, words: str) -> errors.CommitUnknownError:
+        return errors.CommitUnknownError(
             f"nobody can say whether a version of {self._store.url} was committed: {words}",
             table=self._store.url,
             hint="every file was kept; call again to find out",
         )
 
-    def _outrun(self, words: str) -> CommitConflictError:
-        return CommitConflictError(
+    def _outrun(self, words: str) -> errors.CommitConflictError:
+        return errors.CommitConflictError(
             f"another writer changed {self._store.url} meanwhile: {words}",
             table=self._store.url,
             hint="nothing was committed; run again",
         )
 
-    def _replan(self, words: str) -> ReplanError:
-        return ReplanError(
+    def _replan(self, words: str) -> errors.ReplanError:
+        return errors.ReplanError(
             f"{self._store.url} is not as it was at version {self._change.base_version}: {words}",
             table=self._store.url,
             hint="nothing was committed; write the rows for the newest version",
@@ -395,7 +385,7 @@ class _RowCommit:
 
 
 def _put(base: Any, transaction: Any) -> BaseException | None:
-    """Let Lance commit; return what went wrong."""
+    """Let Lance commit; return the error."""
     return failure_of(lambda: load_lance().LanceDataset.commit(base, transaction))
 
 

@@ -108,7 +108,7 @@ def evolved_head(store: Store, head: TableHead, added: pa.Schema) -> TableHead:
 
 
 def version_times(store: Store) -> dict[int, datetime]:
-    """Return when each version that is there was committed, the oldest first."""
+    """Return when each existing version was committed, the oldest first."""
     dataset = open_dataset(store)
     with reading(store):
         times = {entry["version"]: utc(entry["timestamp"]) for entry in dataset.versions()}
@@ -118,7 +118,7 @@ def version_times(store: Store) -> dict[int, datetime]:
 def named_files(store: Store, dataset: Any, *, from_version: int | None = None) -> pa.Table:
     """Return the files that versions name, from one on or of all: one row per version and file.
 
-    CorruptLogError if one of these versions cannot be read: nobody knows which files it names.
+    CorruptLogError if one of these versions cannot be read: its files are unknown.
     """
     with reading(store):
         return dataset.tracked_files(min_version=from_version).read_all()

@@ -1,8 +1,8 @@
 """Fragments that no version has yet, read as a reader of the committed table would.
 
-They become a dataset of their own, whose data files are those in the table's root. Its one manifest
-lies in memory. Where Lance would number columns anew in such a dataset, and where rows are deleted
-of fragments that are known by their numbers, it is a clone of the table instead.
+They become a separate dataset, whose data files are those in the table's root. Its one manifest is
+in memory. Where Lance would renumber columns in such a dataset, and where rows are deleted of
+fragments that are identified by their numbers, it is a clone of the table instead.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _commit(store: Store, clone: Any, operation: Callable[[int], Any]) -> Any:
         read_version=clone.version,
         storage_options=dict(store.connection_options()) or None,
     )
-    # The clone lives as long as somebody holds it.
+    # The clone lives as long as the dataset is referenced.
     weakref.finalize(committed, id, clone)
     return committed
 

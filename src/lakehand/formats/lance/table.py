@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.errors import NotATableError, RefusedError
-from lakehand.formats.base import Capabilities, require_capability
+from lakehand.formats.base import Capabilities, Operation, require_capability
 from lakehand.formats.lance import commit, fragments, history, retention
 from lakehand.formats.lance.checks import check_log
 from lakehand.formats.lance.commit import create_dataset
@@ -52,9 +52,9 @@ from lakehand.formats.lance.retention import (
 )
 from lakehand.formats.lance.snapshot import evolved_head, load_snapshot, table_head, version_times
 from lakehand.formats.optional import ProvedCommit
-from lakehand.model.maintenance import LogCleanup
-from lakehand.model.table_head import Evolution
-from lakehand.model.work import Change
+from lakehand.model.maintenance import ExtraRetention, LogCleanup, OldValues
+from lakehand.model.table_head import Evolution, TableHead
+from lakehand.model.work import Change, DataFile, Group, Receipt
 from lakehand.settings import Settings
 
 if TYPE_CHECKING:
@@ -63,16 +63,13 @@ if TYPE_CHECKING:
 
     from lakehand.expressions.predicate import Predicate
     from lakehand.formats import optional, worker
-    from lakehand.formats.base import Operation
     from lakehand.formats.lance.worker import LanceWorker
-    from lakehand.model.maintenance import ExtraRetention, OldValues
     from lakehand.model.order import Order
+    from lakehand.model.remedies import Consent, FileRepair
     from lakehand.model.reports import Difference, HistoryEntry
     from lakehand.model.retention import Deletion, DeletionOutcome, Protection
     from lakehand.model.snapshot import Snapshot
-    from lakehand.model.table_head import TableHead
-    from lakehand.model.verification import Consent, FileRepair, Finding, LogCheck, LogRepair
-    from lakehand.model.work import DataFile, Group, Receipt
+    from lakehand.model.verification import Finding, LogCheck, LogRepair
     from lakehand.storage import Store
 
 
@@ -246,7 +243,7 @@ class LanceTable(LanceUpkeep):
         operation: Operation,
         snapshot: Snapshot | TableHead,
         *,
-        force: bool = False,  # noqa: ARG002  no other metadata lies beside the table
+        force: bool = False,  # noqa: ARG002  there is no other metadata
     ) -> None:
         require_capability(self, operation)
         require(self.store, operation, snapshot)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import UnknownColumnError, ValidationError
 from lakehand.expressions.predicate import parse_predicate
+from lakehand.formats.lance import rewriting
 from lakehand.formats.lance.checks import check_files, check_rows
 from lakehand.formats.lance.connect import DATA_DIRECTORY, translated
 from lakehand.formats.lance.dataset_cache import OpenVersions
@@ -27,15 +28,6 @@ from lakehand.formats.lance.reading import (
     read_rows,
     without_rows,
 )
-from lakehand.formats.lance.rewriting import (
-    COPYING,
-    is_worth_a_look,
-    may_copy,
-    new_fragments,
-    run_task,
-    staged_files,
-    with_sizes,
-)
 from lakehand.formats.lance.snapshot import state_of
 from lakehand.formats.lance.staged import open_marked, open_staged, stored_rows
 from lakehand.formats.lance.writing import (
@@ -44,7 +36,7 @@ from lakehand.formats.lance.writing import (
     made_durable,
     write_fragments,
 )
-from lakehand.formats.worker import require_any_decoder
+from lakehand.formats.worker import Decoder, TaskLimits, WriteSpec, require_any_decoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -52,7 +44,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakehand.formats.rows import HiddenRows, PlacedColumns, Positions
-    from lakehand.formats.worker import Decoder, TaskLimits, WriteSpec
     from lakehand.model.verification import Finding
     from lakehand.model.work import DataFile, Group, StagedFile
     from lakehand.prove.digest import Digester
@@ -131,7 +122,7 @@ class LanceWorker(OpenVersions, NewRows):
     ) -> pa.RecordBatchReader:
         """Read files back from storage exactly as a reader of the committed table would."""
         with translated(self.store, "to read new fragments"):
-            staged = open_staged(self.store, self._dataset, new_fragments(files))
+            staged = open_staged(self.store, self._dataset, rewriting.new_fragments(files))
             return read_rows(
                 self.store,
                 staged,
@@ -171,7 +162,7 @@ class LanceWorker(OpenVersions, NewRows):
         like: Sequence[DataFile],
         stem: str,
     ) -> tuple[StagedFile, ...]:
-        """Write rows that come in another order into fragments whose names start with `stem`."""
+        """Write sorted rows into fragments whose names start with `stem`."""
         dataset = self._dataset
         # Bytes are those of deleted rows, too.
         rows = self.count_rows(like) + sum(file.deleted_rows for file in like)
@@ -192,7 +183,7 @@ class LanceWorker(OpenVersions, NewRows):
 
     @property
     def hides_rows(self) -> bool:
-        """Whether the table wants rows to be deleted without their file being written anew."""
+        """Whether the table deletes rows without rewriting their file."""
         return True
 
     @property
@@ -291,26 +282,26 @@ class LanceWorker(OpenVersions, NewRows):
         """Count the rows of written files in `digester`, as storage gives them back."""
         require_any_decoder(decoder, format_name="Lance")
         with translated(self.store, "to read new fragments"):
-            staged = open_staged(self.store, self._dataset, new_fragments(files))
+            staged = open_staged(self.store, self._dataset, rewriting.new_fragments(files))
             with read_ahead(digested_rows(staged, None)) as rows:
                 digester.add_all(rows)
 
     def can_recode(self) -> bool:
-        """Say whether nobody needs to know where rows go that are written into other fragments."""
+        """Return whether the new places of rewritten rows need not be recorded."""
         return not any(obstacles_to_recoding(self.schema, state_of(self._dataset)))
 
     def can_copy(self, inputs: Sequence[DataFile]) -> bool:
-        """Say whether Lance can move pages, and nobody needs to know where rows go."""
-        if not is_worth_a_look(inputs) or not self.can_recode():
+        """Return whether Lance can copy pages, and the new places of rows need not be recorded."""
+        if not rewriting.is_worth_a_look(inputs) or not self.can_recode():
             return False
         with translated(self.store, "to read fragments"):
-            return may_copy(self.store, self._dataset, self._replaced(inputs))
+            return rewriting.may_copy(self.store, self._dataset, self._replaced(inputs))
 
     def run_native(
         self,
         group: Group,
         *,
-        stem: str,  # noqa: ARG002  Lance gives files names of its own
+        stem: str,  # noqa: ARG002  Lance chooses the names of files
         is_copied: bool = False,
     ) -> tuple[StagedFile, ...]:
         """Let Lance write the rows of `group` into new fragments, or move their pages there.
@@ -320,13 +311,15 @@ class LanceWorker(OpenVersions, NewRows):
         dataset = self._dataset
         options = {**group.native, **self._copying(group)} if is_copied else group.native
         with translated(self.store, "to rewrite fragments"):
-            account = run_task(dataset, self._replaced(group.inputs), options)
-        return staged_files(with_sizes(self.store, account) if is_copied else account)
+            account = rewriting.run_task(dataset, self._replaced(group.inputs), options)
+        return rewriting.staged_files(
+            rewriting.with_sizes(self.store, account) if is_copied else account
+        )
 
     def _copying(self, group: Group) -> Mapping[str, Any]:
         """Return options by which pages are moved; files then end by their rows alone."""
         rows = self.count_rows(group.inputs) * group.target_file_bytes // max(1, group.input_bytes)
-        return {"compaction_mode": COPYING, "target_rows_per_fragment": max(1, rows)}
+        return {"compaction_mode": rewriting.COPYING, "target_rows_per_fragment": max(1, rows)}
 
     def make_durable(self, files: Sequence[StagedFile]) -> None:
         made_durable(self.store, files)
@@ -344,7 +337,7 @@ class LanceWorker(OpenVersions, NewRows):
     ) -> str | None:
         """Return what readers find otherwise in `outputs`, though rows are equal; None: nothing."""
         with translated(self.store, "to read new fragments"):
-            staged = open_staged(self.store, self._dataset, new_fragments(outputs))
+            staged = open_staged(self.store, self._dataset, rewriting.new_fragments(outputs))
         if staged.schema != self.schema:
             return "the new fragments have other columns than the table"
         return None

@@ -15,16 +15,14 @@ from lakehand.formats.lance.deletions import FRAGMENT
 from lakehand.formats.lance.reading import IDENTITY, described_identity
 from lakehand.formats.lance.rewriting import staged_files
 from lakehand.formats.lance.staged import open_empty
-from lakehand.formats.worker import require_any_decoder
-from lakehand.model.work import StagedFile
+from lakehand.formats.worker import Decoder, TaskLimits, require_any_decoder
+from lakehand.model.work import DataFile, StagedFile
 from lakehand.storage.local_files import sync_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from types import TracebackType
 
-    from lakehand.formats.worker import Decoder, TaskLimits
-    from lakehand.model.work import DataFile
     from lakehand.prove.digest import Digester
     from lakehand.storage import Store
 
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
 def made_durable(store: Store, files: Sequence[StagedFile]) -> tuple[StagedFile, ...]:
     """Return `files` once they would survive a power cut, as objects in a store always do."""
     named = [path for file in files if (path := store.local_path(file.path)) is not None]
-    # Long payloads of blobs lie in a directory beside their file, and no manifest names them.
+    # Long payloads of blobs are in a directory next to their file, and no manifest names them.
     paths = [*named, *(path for file in named for path in file.with_suffix("").glob("*"))]
     for path in paths:
         descriptor = os.open(path, os.O_RDONLY)
@@ -166,7 +164,7 @@ def write_fragments(
     rows_a_file: int,
     stem: str,
 ) -> tuple[StagedFile, ...]:
-    """Write rows into fragments that take the place of `replaced`, each of so many rows."""
+    """Write rows into fragments that replace `replaced`, each of `rows_a_file` rows."""
     with FragmentWriter(store, dataset, rows_a_file=rows_a_file, stem=stem) as writer:
         for batch in batches:
             writer.write(batch)
@@ -174,7 +172,7 @@ def write_fragments(
 
 
 def _account(dataset: Any, replaced: Sequence[DataFile], new: list[dict[str, Any]]) -> str:
-    """Return the account that Lance gives of a task of its own, for rows that moved anywhere.
+    """Return the result of a Lance rewrite task, for rows that were moved anywhere.
 
     Where rows went is left out: there is no index that would have to know. What is replaced is
     described at the commit, because every writing of a group would tell it again.
@@ -284,7 +282,7 @@ class FragmentWriter:
         )
 
     def close_file(self) -> None:
-        """End the file that is open; rows that come after it go into another one."""
+        """Close the open file; later rows are written into another one."""
         file, self._file = self._file, None
         if file is not None:
             file.close()

@@ -1,3 +1,3 @@
-"""Folding the log into checkpoints that every engine reads."""
+"""Checkpoints of the log, as every engine reads them."""
 
 from __future__ import annotations

@@ -1,19 +1,20 @@
 """Checkpoints: the whole state of one version in a few files, so that no reader starts at zero.
 
 The files are written and read back first; `_last_checkpoint` is told of them last. A process that
-dies in between leaves a log that reads as before: files nobody looks at, or a complete checkpoint
-that readers find by listing.
+dies in between leaves a log that reads as before: files that no reader uses, or a complete
+checkpoint that readers find by listing.
 """
 
 from __future__ import annotations
 
 import logging
 from dataclasses import asdict, dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from lakehand.formats.delta.checkpoints.checkpoint_rows import action_rows, in_groups
 from lakehand.formats.delta.checkpoints.content import CheckpointContent, open_content
 from lakehand.formats.delta.checkpoints.files import (
     ActionFile,
@@ -27,8 +28,7 @@ from lakehand.formats.delta.checkpoints.last_checkpoint import (
     check_checkpoint,
     write_last_checkpoint,
 )
-from lakehand.formats.delta.checkpoints.rows import action_rows, in_groups
-from lakehand.formats.delta.log.listing import find_segment
+from lakehand.formats.delta.log.listing import CheckpointFiles, LogSegment, find_segment
 from lakehand.formats.delta.protocol.names import (
     SIDECAR_DIRECTORY,
     classic_checkpoint_key,
@@ -41,9 +41,7 @@ from lakehand.observe.steps import Step, reached
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from datetime import datetime
 
-    from lakehand.formats.delta.log.listing import CheckpointFiles, LogSegment
     from lakehand.storage import Store
 
 #: File actions in one sidecar.
@@ -64,7 +62,7 @@ class CheckpointReceipt:
     bytes: int
     action_count: int
     add_count: int
-    #: Whether it was written now; False: a complete one was there.
+    #: Whether it was written now; False: a complete one existed.
     is_new: bool
     #: Whether `_last_checkpoint` names it; False: it names a newer one.
     is_pointed_to: bool
@@ -127,9 +125,9 @@ def _has_turn(version: int, segment: LogSegment, interval: int, *, now: datetime
 def write_checkpoint(
     store: Store, *, version: int | None = None, clock: Clock | None = None
 ) -> CheckpointReceipt:
-    """Write the checkpoint of `version` (the newest if None) unless a whole one is there.
+    """Write the checkpoint of `version` (the newest if None) unless a complete one exists.
 
-    The pointer is set right in both cases, but never moved backwards.
+    The pointer is updated in both cases, but never moved backwards.
     """
     segment, base = _sound_segment(store, version)
     found = base if base is not None and base.version == segment.version else None

@@ -1,36 +1,26 @@
-"""A checkpoint held against the commits that it stands for."""
+"""Compares a checkpoint with the commits that it replaces."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from lakehand.errors import (
-    CorruptFileError,
-    CorruptLogError,
-    ObjectNotFoundError,
-    VersionNotFoundError,
-)
+from lakehand import errors
 from lakehand.formats.delta.checkpoints.content import expired_tombstones_ms
-from lakehand.formats.delta.log.listing import LogSegment, find_segment, list_log
-from lakehand.formats.delta.log.replay import live_relation
-from lakehand.formats.delta.log.source import open_log_source
-from lakehand.formats.delta.log.state import fold
+from lakehand.formats.delta.log.listing import CheckpointFiles, LogSegment, find_segment, list_log
+from lakehand.formats.delta.log.log_source import LogSource, open_log_source
+from lakehand.formats.delta.log.log_state import LogState, fold
+from lakehand.formats.delta.log.replay import FileKind, live_relation
 from lakehand.model.quantities import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
-    from datetime import datetime
 
-    from lakehand.formats.delta.log.listing import CheckpointFiles
-    from lakehand.formats.delta.log.replay import FileKind
-    from lakehand.formats.delta.log.source import LogSource
-    from lakehand.formats.delta.log.state import LogState
     from lakehand.formats.delta.protocol.actions import Protocol
     from lakehand.storage import Store
 
-#: With it checkpoints forget transactions, and nobody can say which they had to keep.
+#: With it checkpoints drop transactions, and it is unknown which they had to keep.
 _FORGETS_TRANSACTIONS = "delta.setTransactionRetentionDuration"
 #: Null, empty and absent mean the same in a partition value.
 _PARTITION = (
@@ -90,7 +80,12 @@ def checkpoint_difference(
         state = _state(store, replayed)
         since = _expired_ms(state, now)
         expected = _named(store, replayed, since)
-    except (CorruptLogError, CorruptFileError, VersionNotFoundError, ObjectNotFoundError):
+    except (
+        errors.CorruptLogError,
+        errors.CorruptFileError,
+        errors.VersionNotFoundError,
+        errors.ObjectNotFoundError,
+    ):
         return None
     named = _named(store, alone, since)
     own_state = _state(store, alone)
@@ -163,7 +158,7 @@ def _sum(source: LogSource, identity: str, relation: str) -> tuple[int, str]:
 
 
 def _expired_ms(state: LogState, now: datetime) -> int:
-    """Return until when tombstones may have expired for whoever has written a checkpoint."""
+    """Return until when tombstones may have expired for the writer of a checkpoint."""
     return expired_tombstones_ms(state.metadata.configuration, now + _CLOCKS_DIFFER)
 
 

@@ -1,17 +1,17 @@
-"""What goes into the checkpoint of a version, and in which form the table asks for it."""
+"""The content of a version's checkpoint, in the form that the table asks for."""
 
 from __future__ import annotations
 
 import logging
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from lakehand.expressions.literals import quote_string
-from lakehand.formats.delta.checkpoints.rows import (
+from lakehand.formats.delta.checkpoints.checkpoint_rows import (
     REMOVE_FIELDS,
     checkpoint_schema,
     file_rows,
@@ -19,13 +19,13 @@ from lakehand.formats.delta.checkpoints.rows import (
     parse_statistics,
     statistics_type,
 )
+from lakehand.formats.delta.log.log_source import LogSource, open_log_source
+from lakehand.formats.delta.log.log_state import LogState, fold
 from lakehand.formats.delta.log.replay import ADD_MEMBERS, live_relation
-from lakehand.formats.delta.log.source import LogSource, open_log_source
-from lakehand.formats.delta.log.state import LogState, fold
+from lakehand.formats.delta.protocol.actions import Metadata, interval_property
 from lakehand.formats.delta.protocol.arrow_types import arrow_type
 from lakehand.formats.delta.protocol.clustering import clustering_columns
 from lakehand.formats.delta.protocol.features import require_write, supported_features
-from lakehand.formats.delta.protocol.intervals import interval_property
 from lakehand.formats.delta.protocol.partition_values import ZONED
 from lakehand.formats.delta.protocol.schema import (
     PrimitiveType,
@@ -38,11 +38,8 @@ from lakehand.observe import get_logger, log_event
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
-    from datetime import datetime
 
     from lakehand.formats.delta.log.listing import LogSegment
-    from lakehand.formats.delta.log.state import LogState
-    from lakehand.formats.delta.protocol.actions import Metadata
     from lakehand.formats.delta.protocol.schema import DeltaType
     from lakehand.observe.clock import Clock
     from lakehand.storage import Store

@@ -11,14 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakehand.errors import CorruptFileError
-from lakehand.formats.delta.checkpoints.rows import (
+from lakehand.formats.delta.checkpoints.checkpoint_rows import (
     ADD_FIELDS,
     NON_FILE_KINDS,
     REMOVE_FIELDS,
     as_pairs,
     in_groups,
 )
-from lakehand.formats.delta.protocol.members import load_json
+from lakehand.formats.delta.protocol.actions import load_json
 from lakehand.formats.delta.protocol.names import classic_checkpoint_key
 from lakehand.parquet.footer import read_footer
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 def delete_hadoop_sum(store: Store, key: str) -> None:
     """Forget Hadoop's checksum of `key`; call this before overwriting `key`.
 
-    Every Hadoop reader checks a file against `.<name>.crc` beside it, so a sum that outlives the
-    bytes it was made from makes the file unreadable for delta-spark.
+    Every Hadoop reader checks a file against `.<name>.crc` in its directory, so a checksum that
+    outlives the bytes it was made from makes the file unreadable for delta-spark.
     """
     if store.local_path(key) is None:
         return
@@ -94,7 +94,7 @@ def verify_actions(store: Store, written: ActionFile) -> None:
     """Read a file back and compare what it holds with what was written.
 
     A file that differs is deleted, because readers would take it for the table's state. One that
-    says the same but for what expires was put there by another writer meanwhile, and stays.
+    says the same but for expired entries was written concurrently by another writer, and stays.
     """
     try:
         found = count_actions(store, written.key)

@@ -20,7 +20,7 @@ from lakehand.formats.delta.checkpoints.files import (
     delete_hadoop_sum,
     total_counts,
 )
-from lakehand.formats.delta.protocol.members import checked_action, load_json
+from lakehand.formats.delta.protocol.actions import checked_action, load_json
 from lakehand.formats.delta.protocol.names import LAST_CHECKPOINT_KEY, sidecar_key
 from lakehand.observe import get_logger, log_event
 

@@ -7,19 +7,16 @@ from typing import TYPE_CHECKING
 
 from lakehand.errors import ProofError, RefusedError, ReplanError, ValidationError
 from lakehand.formats.delta.commits.draft import changes_data
-from lakehand.formats.delta.commits.evolution import evolved_metadata
-from lakehand.formats.delta.commits.row_tracking import assigns_row_ids
-from lakehand.formats.delta.protocol.actions import Metadata, dv_id
+from lakehand.formats.delta.commits.head import Head, assigns_row_ids
+from lakehand.formats.delta.commits.schema_change import evolved_metadata
+from lakehand.formats.delta.protocol.actions import Metadata, dv_id, load_json
 from lakehand.formats.delta.protocol.arrow_types import to_arrow
-from lakehand.formats.delta.protocol.features import require_write, supported_features
-from lakehand.formats.delta.protocol.members import load_json
+from lakehand.formats.delta.protocol.features import Operation, require_write, supported_features
 from lakehand.formats.delta.protocol.schema import mapping_mode, parse_schema, physical_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from lakehand.formats.delta.commits.head import Head
-    from lakehand.formats.delta.protocol.features import Operation
     from lakehand.model.work import Change, ChangeKind, DataFile, Refreshed, StagedFile
 
 _OPERATIONS: dict[ChangeKind, Operation] = {
@@ -58,7 +55,7 @@ def _is_for_this_table(change: Change, head: Head) -> None:
     """Refuse a change that was made for a table which has been replaced since."""
     if change.table_id is not None and change.table_id != head.metadata.id:
         raise ReplanError(
-            f"{head.table} was deleted and created anew since version {change.base_version} of it"
+            f"{head.table} was deleted and recreated since version {change.base_version} of it"
             " was read",
             table=head.table,
             expected_version=change.base_version,
@@ -125,10 +122,10 @@ def _partition_keys(head: Head) -> set[str]:
 
 
 def _takes_nothing_from_the_table(change: Change, head: Head) -> None:
-    """Refuse rows that come with columns and properties of an older table than there is.
+    """Refuse rows with columns and properties of an older version of the table.
 
-    What they say of it must be what evolution makes of it as it is, to the letter: ids of columns
-    that are gone are never given away again, and comments and properties stay.
+    The new metadata must be exactly what evolution makes of the current one: ids of dropped columns
+    are never reused, and comments and properties stay.
     """
     said = next((said["metaData"] for said in change.native if "metaData" in said), None)
     if said is None or change.kind not in {"append", "overwrite", "update"}:
@@ -224,7 +221,7 @@ def _deletes_as_many_rows_as_it_says(change: Change, head: Head) -> None:
 
 
 def _rows_fewer(change: Change) -> int | None:
-    """Return by how many rows a change says it leaves the table smaller; None: it does not say."""
+    """Return how many rows the metrics of a change say it deletes; None: they do not say."""
     metrics = change.metrics
     if change.kind == "delete":
         return metrics.get("numDeletedRows")
@@ -253,8 +250,8 @@ def _tells_readers_of_changes(change: Change, head: Head) -> None:
     kept = [change.metrics.get(f"numTargetRows{word}") for word in ("Updated", "Copied")]
     if kept != [0, 0]:
         raise RefusedError(
-            f"{head.table} has a change feed (delta.enableChangeDataFeed), and an update would have"
-            " to write change files for it",
+            f"{head.table} has a change data feed (delta.enableChangeDataFeed), and an update"
+            " would have to write change files for it",
             table=head.table,
             operation=change.kind,
             feature="changeDataFeed",

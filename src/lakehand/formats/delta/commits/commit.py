@@ -3,7 +3,7 @@
 The change is judged against every version that landed since its snapshot (`conflicts`), written for
 the next free version (`draft`), put there and read back (`publish`). A lost race starts over with
 what the winner leaves of the change. The token stays the same over all attempts, and no further
-version is tried before the last one is known to belong to somebody else: so a change is committed
+version is tried before the last one is known to be of another writer: so a change is committed
 at most once, whatever answers get lost.
 """
 
@@ -14,36 +14,25 @@ import random
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from lakehand.errors import (
-    CommitConflictError,
-    CommitUnknownError,
-    CorruptLogError,
-    LakehandError,
-    ObjectExistsError,
-    ValidationError,
-)
+from lakehand import errors
 from lakehand.formats.delta.commits.change_rules import check_change
 from lakehand.formats.delta.commits.commit_info import token_of
 from lakehand.formats.delta.commits.conflicts import holds_transaction, rebase
 from lakehand.formats.delta.commits.draft import draft_commit
 from lakehand.formats.delta.commits.publish import publish
 from lakehand.formats.delta.log.listing import list_commits
-from lakehand.formats.delta.protocol.actions import parse_commit
+from lakehand.formats.delta.protocol.actions import Commit, parse_commit
 from lakehand.formats.delta.protocol.names import commit_key, decode_path
-from lakehand.model.work import Receipt
+from lakehand.model.work import Change, Receipt
 from lakehand.observe import get_logger, log_event
-from lakehand.observe.clock import SystemClock
+from lakehand.observe.clock import Clock, SystemClock
 from lakehand.settings import Settings
 from lakehand.storage.retry import RetryPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from lakehand.errors import StorageError
     from lakehand.formats.delta.commits.head import Head
-    from lakehand.formats.delta.protocol.actions import Commit
-    from lakehand.model.work import Change
-    from lakehand.observe.clock import Clock
     from lakehand.storage import Store
 
 _logger = get_logger(__name__)
@@ -71,7 +60,9 @@ def commit_change(
     every file). A change whose token is in the log already is not committed again.
     """
     if not token:
-        raise ValidationError("a commit needs a token, by which it is found again", field="token")
+        raise errors.ValidationError(
+            "a commit needs a token, by which it is found again", field="token"
+        )
     check_change(change, head)
     attempts = _Attempts(
         store,
@@ -88,7 +79,7 @@ def commit_change(
 def find_commit(store: Store, token: str, *, after: int) -> int | None:
     """Return the version above `after` that carries `token`; None if it is certain there is none.
 
-    If versions in between are no longer in the log, CorruptLogError is raised: nobody can say then.
+    If versions in between are no longer in the log, CorruptLogError: the answer is unknown.
     """
     for commit in _read_commits(store, _dense_versions(store, after=after)):
         if token_of(commit) == token:
@@ -124,7 +115,7 @@ class _Attempts:
         #: Whether others had committed since the snapshot, before the first put.
         self._started_behind = False
         #: A put of the next version got no answer, and that version is still free: it may land yet.
-        self._unanswered: StorageError | None = None
+        self._unanswered: errors.StorageError | None = None
 
     def run(self) -> Receipt:
         if self._is_in_table_already():
@@ -135,9 +126,9 @@ class _Attempts:
                 if receipt is not None:
                     return receipt
                 self._give_up_if_exhausted()
-            except LakehandError as error:
+            except errors.LakehandError as error:
                 # Whatever went wrong since, a put that was not answered may still land.
-                if self._unanswered is None or isinstance(error, CommitUnknownError):
+                if self._unanswered is None or isinstance(error, errors.CommitUnknownError):
                     raise
                 raise self._unknown() from error
             self._clock.sleep(_CONTENTION.delay_seconds(self._losses, chance=self._chance()))
@@ -157,10 +148,10 @@ class _Attempts:
         return None
 
     def _meet(self, winner: Commit) -> Receipt | None:
-        """Take in the version after the head: ours, or one to rebase over."""
+        """Read the version after the head: this commit, or one to rebase over."""
         if token_of(winner) == self._token:
             return self._receipt(winner)
-        # The version belongs to somebody else now, so an earlier put of ours can no longer land.
+        # The version is another writer's now, so an earlier put of this one can no longer succeed.
         self._unanswered = None
         if holds_transaction(self._change, winner, self._head):
             return Receipt(version=winner.version, attempts=self._tries, already_committed=True)
@@ -185,11 +176,11 @@ class _Attempts:
             _log_overwritten(self._store, version)
         return self._meet(published.commit)
 
-    def _note_silence(self, failure: StorageError | None) -> None:
+    def _note_silence(self, failure: errors.StorageError | None) -> None:
         """Remember a put that got no answer; raise one that was answered with a clear no."""
         if failure is None:
             return
-        if not (failure.retryable or isinstance(failure, ObjectExistsError)):
+        if not (failure.retryable or isinstance(failure, errors.ObjectExistsError)):
             raise failure
         self._unanswered = failure
 
@@ -200,7 +191,7 @@ class _Attempts:
     def _give_up_if_exhausted(self) -> None:
         if self._losses < self._limit and self._clock.monotonic() < self._deadline:
             return
-        raise CommitConflictError(
+        raise errors.CommitConflictError(
             f"other writers were faster {self._losses} times in a row on {self._store.url}",
             table=self._store.url,
             expected_version=self._change.base_version,
@@ -208,9 +199,9 @@ class _Attempts:
             hint="nothing was written; try again, or raise commit_attempts and commit_timeout",
         )
 
-    def _unknown(self) -> CommitUnknownError:
+    def _unknown(self) -> errors.CommitUnknownError:
         version = self._head.version + 1
-        return CommitUnknownError(
+        return errors.CommitUnknownError(
             f"the store did not say whether version {version} of {self._store.url} landed",
             table=self._store.url,
             expected_version=version,
@@ -243,16 +234,16 @@ def _dense_versions(store: Store, *, after: int) -> tuple[int, ...]:
     if versions and versions == expected:
         return versions[1:]
     missing = next((v for v in expected if v not in set(versions)), after)
-    raise CorruptLogError(
+    raise errors.CorruptLogError(
         f"version {missing} is missing from the log of {store.url}",
         table=store.url,
         version=missing,
-        hint="the log was cleaned or the table was replaced meanwhile; nothing was written",
+        hint="the log was cleaned or the table was replaced concurrently; nothing was written",
     )
 
 
 def _read_commits(store: Store, versions: Sequence[int]) -> Iterator[Commit]:
-    """Yield commits in order, some requests ahead of the one that is looked at."""
+    """Yield commits by version, reading some of them ahead."""
     for start in range(0, len(versions), _READ_AHEAD):
         batch = versions[start : start + _READ_AHEAD]
         texts = store.get_many([commit_key(version) for version in batch])

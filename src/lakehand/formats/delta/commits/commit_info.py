@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from lakehand._version import __version__
 from lakehand.errors import ValidationError
-from lakehand.formats.delta.commits.row_tracking import preserves_row_ids
-from lakehand.model.work import Proof
+from lakehand.formats.delta.commits.head import Head, preserves_row_ids
+from lakehand.model.work import Change, Proof
 from lakehand.prove.evidence import total_proof
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lakehand.formats.delta.commits.head import Head
     from lakehand.formats.delta.protocol.actions import Commit
-    from lakehand.model.work import Change
 
 ENGINE_INFO = f"lakehand/{__version__}"
 
@@ -50,8 +48,8 @@ def commit_info(
 ) -> dict[str, Any]:
     """Return the `commitInfo` of a change that becomes the version after `head`.
 
-    The types of known keys are those that other engines parse strictly; what is our own is under
-    one key of its own.
+    The types of known keys are those that other engines parse strictly; lakehand's values are
+    under one separate key.
     """
     timestamps = {"timestamp": timestamp_ms}
     if head.uses_in_commit_timestamps:
@@ -75,7 +73,7 @@ def commit_info(
 
 
 def _operation(change: Change) -> dict[str, Any]:
-    """Name a verb of lakehand as delta-spark names its own; other names stay as they are."""
+    """Return the name that delta-spark uses for a verb of lakehand; other names do not change."""
     name, parameters = change.operation, change.parameters
     if name in {"compact", "cluster"}:
         where = parameters.get("where")
@@ -211,7 +209,7 @@ def _write_metrics(
 def _delete_metrics(
     change: Change, adds: Sequence[Mapping[str, Any]], removes: Sequence[Mapping[str, Any]]
 ) -> dict[str, int]:
-    """Count files that came and went; one that only lost rows to a vector did neither."""
+    """Count added and removed files, without those that only got a deletion vector."""
     marked = {add["path"] for add in adds} & {remove["path"] for remove in removes}
     came = [add for add in adds if add["path"] not in marked]
     went = [remove for remove in removes if remove["path"] not in marked]
@@ -265,7 +263,7 @@ def _is_blind_append(change: Change) -> bool:
 
 
 def _own_part(change: Change) -> dict[str, Any]:
-    """Return what lakehand stores of its own: the evidence that the rows are the same."""
+    """Return what lakehand stores in addition: the evidence that the rows are the same."""
     proofs = [Proof.from_json(evidence) for evidence in (change.proof or {}).values()]
     total = total_proof(proofs)
     if total is None:

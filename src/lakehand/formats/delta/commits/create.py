@@ -6,14 +6,7 @@ import uuid
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from lakehand.errors import (
-    CommitUnknownError,
-    ObjectExistsError,
-    RefusedError,
-    TableExistsError,
-    UnknownColumnError,
-    ValidationError,
-)
+from lakehand import errors
 from lakehand.formats.delta.commits.commit_info import ENGINE_INFO, encode_parameters
 from lakehand.formats.delta.commits.draft import encode_actions
 from lakehand.formats.delta.commits.publish import publish
@@ -39,14 +32,13 @@ from lakehand.formats.delta.protocol.schema import (
     StructType,
     mapping_mode,
 )
-from lakehand.observe.clock import SystemClock
+from lakehand.observe.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
 
-    from lakehand.observe.clock import Clock
     from lakehand.storage import Store
 
 _FORBIDDEN_IN_NAMES = set(" ,;{}()\n\t=")
@@ -81,7 +73,7 @@ def create_table(
         return
     if published.commit is not None or published.failure is None:
         raise _exists(store)
-    if published.failure.retryable or isinstance(published.failure, ObjectExistsError):
+    if published.failure.retryable or isinstance(published.failure, errors.ObjectExistsError):
         raise _unknown(store) from published.failure
     raise published.failure
 
@@ -112,29 +104,29 @@ def _partition_columns(schema: StructType, partition_by: Sequence[str]) -> tuple
     for name in partition_by:
         column = schema.find(name)
         if column is None:
-            raise UnknownColumnError(name, schema.names)
+            raise errors.UnknownColumnError(name, schema.names)
         if isinstance(column.type, StructType | ArrayType | MapType):
             message = f"a table cannot be partitioned by {name!r}, which is a nested column"
-            raise ValidationError(message, field="partition_by", value=name)
+            raise errors.ValidationError(message, field="partition_by", value=name)
         names.append(column.name)
     if len(set(names)) < len(names) or (names and len(names) == len(schema.fields)):
         message = "partition columns must differ, and at least one other column must be left"
-        raise ValidationError(message, field="partition_by", value=list(partition_by))
+        raise errors.ValidationError(message, field="partition_by", value=list(partition_by))
     return tuple(names)
 
 
 def check_names(schema: StructType, mode: MappingMode) -> None:
     """Refuse columns that no engine could tell apart, or that files could not be named after."""
     if not schema.fields:
-        raise ValidationError("a table needs at least one column", field="schema")
+        raise errors.ValidationError("a table needs at least one column", field="schema")
     for struct in _structs(schema):
         name, count = Counter(name.casefold() for name in struct.names).most_common(1)[0]
         if count > 1:
             message = f"column {name!r} occurs {count} times; Delta compares names without case"
-            raise ValidationError(message, field="schema", value=name)
+            raise errors.ValidationError(message, field="schema", value=name)
         odd = next((n for n in struct.names if _FORBIDDEN_IN_NAMES & set(n) or not n), None)
         if odd is not None and mode is MappingMode.NONE:
-            raise ValidationError(
+            raise errors.ValidationError(
                 f"column {odd!r} has a character that Delta does not allow in names",
                 field="schema",
                 value=odd,
@@ -189,7 +181,7 @@ def _require_writable(name: str) -> None:
     reason = "lakehand does not know it" if feature is None else feature.reason
     if feature is None or Verdict.REFUSED in {feature.read, feature.rewrite, feature.append}:
         message = f"no table with the feature {name} is created: {reason}"
-        raise RefusedError(message, operation="create", feature=name)
+        raise errors.RefusedError(message, operation="create", feature=name)
 
 
 def _version_0(metadata: Metadata, protocol: Protocol, *, token: str, clock: Clock) -> bytes:
@@ -222,16 +214,16 @@ def _milliseconds(clock: Clock) -> int:
     return int(clock.now().timestamp() * 1000)
 
 
-def _exists(store: Store) -> TableExistsError:
-    return TableExistsError(
+def _exists(store: Store) -> errors.TableExistsError:
+    return errors.TableExistsError(
         f"there already is a table at {store.url}",
         table=store.url,
         hint="open it with open_table, or choose another place",
     )
 
 
-def _unknown(store: Store) -> CommitUnknownError:
-    return CommitUnknownError(
+def _unknown(store: Store) -> errors.CommitUnknownError:
+    return errors.CommitUnknownError(
         f"the store did not say whether the table at {store.url} was created",
         table=store.url,
         expected_version=0,

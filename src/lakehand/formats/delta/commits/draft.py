@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from lakehand.formats.delta.commits.commit_info import commit_info
-from lakehand.formats.delta.commits.row_tracking import (
+from lakehand.formats.delta.commits.head import (
     assign_row_ids,
     assigns_row_ids,
     high_water_mark_action,
@@ -66,7 +66,7 @@ def encode_actions(actions: Iterable[tuple[str, Mapping[str, Any]]]) -> bytes:
 
 
 def changes_data(change: Change) -> bool:
-    """Say whether readers of changes must look at this commit."""
+    """Return whether change data feed readers must read this commit."""
     return change.kind not in {"rewrite", "statistics"}
 
 
@@ -122,7 +122,7 @@ def _change_file(file: StagedFile) -> dict[str, Any]:
 
 
 def _refreshed(refreshed: Refreshed) -> dict[str, Any]:
-    """Return the entry of a live file again, unchanged but for what was computed anew.
+    """Return the entry of a live file again, with the values that were recomputed.
 
     Nothing else may differ, row ids among it: the file is the same, and so are its rows.
     """

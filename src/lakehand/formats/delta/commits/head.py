@@ -1,24 +1,107 @@
-"""The newest version of a table, as far as the next commit must know it."""
+"""The newest version of a table as far as the next commit needs it, and its row ids."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from lakehand.errors import CorruptLogError, ObjectNotFoundError
-from lakehand.formats.delta.commits.row_tracking import NO_ROW_IDS, high_water_mark
-from lakehand.formats.delta.log.snapshot import load_state_at
-from lakehand.formats.delta.protocol.actions import parse_commit, transaction_versions
+from lakehand.formats.delta.log.snapshot import DeltaState, load_state_at
+from lakehand.formats.delta.protocol.actions import load_json, parse_commit, transaction_versions
 from lakehand.formats.delta.protocol.features import uses_in_commit_timestamps
 from lakehand.formats.delta.protocol.names import commit_key
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-    from lakehand.formats.delta.log.snapshot import DeltaState
     from lakehand.formats.delta.protocol.actions import Commit, Metadata, Protocol
     from lakehand.storage import Store
+
+# Row ids
+
+ROW_TRACKING_DOMAIN = "delta.rowTracking"
+#: High-water mark of a table that never handed out a row id.
+NO_ROW_IDS = -1
+#: Row ids are signed integers of 64 bits.
+_ROW_IDS_END = 2**63
+
+_FEATURE = "rowTracking"
+_ENABLED = "delta.enableRowTracking"
+_SUSPENDED = "delta.rowTrackingSuspended"
+
+
+def assigns_row_ids(protocol: Protocol, metadata: Metadata) -> bool:
+    """Say whether every new file must get row ids, be they used yet or not."""
+    listed = _FEATURE in (protocol.writer_features or ())
+    return listed and metadata.configuration.get(_SUSPENDED, "false").lower() != "true"
+
+
+def preserves_row_ids(protocol: Protocol, metadata: Metadata) -> bool:
+    """Say whether rows must keep their ids when they move to another file."""
+    enabled = metadata.configuration.get(_ENABLED, "false").lower() == "true"
+    return enabled and assigns_row_ids(protocol, metadata)
+
+
+def high_water_mark(domains: Iterable[Mapping[str, Any]]) -> int:
+    """Return the highest row id that these domain actions say was handed out."""
+    marks = [
+        _read_mark(domain.get("configuration") or "")
+        for domain in domains
+        if domain["domain"] == ROW_TRACKING_DOMAIN and not domain.get("removed", False)
+    ]
+    return max(marks, default=NO_ROW_IDS)
+
+
+def _read_mark(configuration: str) -> int:
+    try:
+        return _count(load_json(configuration)["rowIdHighWaterMark"])
+    except (ValueError, KeyError, TypeError) as error:
+        message = f"the table's highest row id cannot be read from {configuration!r}"
+        raise CorruptLogError(message) from error
+
+
+def _count(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{type(value).__name__} is no count")
+    return value
+
+
+def assign_row_ids(
+    adds: Iterable[Mapping[str, Any]], *, mark: int, version: int
+) -> tuple[list[dict[str, Any]], int]:
+    """Return `adds` with row ids above `mark`, and the new mark.
+
+    A file with a base row id was in the table before, and keeps its row ids.
+    """
+    numbered: list[dict[str, Any]] = []
+    for add in adds:
+        if "baseRowId" in add:
+            numbered.append(dict(add))
+            continue
+        numbered.append({**add, "baseRowId": mark + 1, "defaultRowCommitVersion": version})
+        mark += physical_rows(add)
+    if mark >= _ROW_IDS_END:
+        raise CorruptLogError(
+            f"the table's row ids are used up: the next would be {mark}",
+            hint="nothing was written; the high-water mark of row ids in the log is wrong",
+        )
+    return numbered, mark
+
+
+def physical_rows(add: Mapping[str, Any]) -> int:
+    """Return how many rows, deleted ones included, the statistics of a file say it holds."""
+    try:
+        return _count(load_json(add["stats"])["numRecords"])
+    except (ValueError, KeyError, TypeError) as error:
+        message = f"file {add['path']!r} has no row count in its statistics; this table needs one"
+        raise CorruptLogError(message, path=add["path"]) from error
+
+
+def high_water_mark_action(mark: int) -> dict[str, Any]:
+    configuration = json.dumps({"rowIdHighWaterMark": mark}, separators=(",", ":"))
+    return {"domain": ROW_TRACKING_DOMAIN, "configuration": configuration, "removed": False}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -126,7 +209,7 @@ class Heads:
         except ObjectNotFoundError:
             return None
         if found != text:
-            # Another table has taken the place of the one that was read.
+            # Another table has replaced the one that was read.
             return None
         commits = (parse_commit(v, data) for v, data in zip(versions[1:], newer, strict=True))
         head = reduce(Head.after, commits, known)

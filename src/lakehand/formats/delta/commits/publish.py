@@ -1,8 +1,8 @@
-"""Putting a version into the log, and finding out whether it is there.
+"""Puts a version into the log, and finds out whether it was committed.
 
 An answer of the store is never believed alone. Clients repeat requests on their own and then report
 our own success as "already exists"; answers get lost; and engines that do not use put-if-absent
-overwrite what is there. So the version is read back every time, and the token in it decides.
+overwrite versions. So the version is read back every time, and its token decides.
 """
 
 from __future__ import annotations
@@ -12,14 +12,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from lakehand.errors import (
-    CommitUnknownError,
-    ConditionalPutError,
-    ObjectNotFoundError,
-    StorageError,
-)
+from lakehand import errors
 from lakehand.formats.delta.commits.commit_info import token_of
-from lakehand.formats.delta.protocol.actions import parse_commit
+from lakehand.formats.delta.protocol.actions import Commit, parse_commit
 from lakehand.formats.delta.protocol.names import commit_key
 from lakehand.observe.steps import Step, reached
 from lakehand.storage.retry import RetryPolicy, with_retry
@@ -27,11 +22,10 @@ from lakehand.storage.retry import RetryPolicy, with_retry
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakehand.formats.delta.protocol.actions import Commit
     from lakehand.observe.clock import Clock
     from lakehand.storage import Store
 
-#: Patience while nobody can say whether a version landed: on top of the store's own retries.
+#: Retries while it is unknown whether a version was committed, on top of the store's retries.
 _READ_BACK = RetryPolicy(max_retries=5, base_delay=timedelta(milliseconds=200))
 
 
@@ -44,7 +38,7 @@ class Published:
     #: Whether it is the one that was put.
     ours: bool = False
     #: What the store said about the put; None: that it succeeded.
-    failure: StorageError | None = None
+    failure: errors.StorageError | None = None
 
 
 def publish(
@@ -56,7 +50,7 @@ def publish(
     clock: Clock,
     chance: Callable[[], float] = random.random,
 ) -> Published:
-    """Put `data` as `version` unless that version exists, and read back what is there.
+    """Put `data` as `version` unless that version exists, and read the version back.
 
     Raises CommitUnknownError if it cannot be read back, ConditionalPutError if the store has no
     put-if-absent.
@@ -73,12 +67,12 @@ def publish(
     return Published(commit=commit, ours=ours, failure=failure)
 
 
-def _put(store: Store, version: int, data: bytes) -> StorageError | None:
+def _put(store: Store, version: int, data: bytes) -> errors.StorageError | None:
     try:
         store.put_if_absent(commit_key(version), data)
-    except ConditionalPutError:
+    except errors.ConditionalPutError:
         raise
-    except StorageError as error:
+    except errors.StorageError as error:
         return error
     return None
 
@@ -90,15 +84,15 @@ def _read_back(
         data = with_retry(
             lambda: store.get(commit_key(version)), policy=_READ_BACK, clock=clock, chance=chance
         )
-    except ObjectNotFoundError:
+    except errors.ObjectNotFoundError:
         return None
-    except StorageError as error:
+    except errors.StorageError as error:
         raise _unknown(store, version, f"it cannot be read back: {error.message}") from error
     return parse_commit(version, data, table=store.url)
 
 
-def _unknown(store: Store, version: int, why: str) -> CommitUnknownError:
-    return CommitUnknownError(
+def _unknown(store: Store, version: int, why: str) -> errors.CommitUnknownError:
+    return errors.CommitUnknownError(
         f"nobody knows whether version {version} of {store.url} is ours: {why}",
         table=store.url,
         expected_version=version,

@@ -10,7 +10,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from lakehand.errors import RefusedError, ValidationError
-from lakehand.formats.delta.protocol.intervals import parse_interval
+from lakehand.formats.delta.protocol.actions import parse_interval
 from lakehand.formats.delta.protocol.schema import (
     FIELD_ID_KEY,
     PHYSICAL_NAME_KEY,
@@ -128,7 +128,7 @@ _REQUIRED: Mapping[str, tuple[str, ...]] = {
 def check_properties(properties: Mapping[str, str]) -> dict[str, str]:
     """Return the properties to store; refuse those that lakehand cannot keep the promise of.
 
-    Properties that do not start with `delta.` are the user's own and are stored as they are.
+    Properties that do not start with `delta.` are the user's and are stored unchanged.
     """
     for name, value in properties.items():
         if name.startswith(_PREFIX) and not name.startswith(_FEATURE_PREFIX):
@@ -187,9 +187,9 @@ def assign_column_ids(
 ) -> tuple[StructType, int]:
     """Give an id and a physical name to every column, at any depth, that has none.
 
-    Also return the highest id. Ids go on `after` the highest that the table ever gave away, and
-    names follow from table and id: so no two columns ever share one, and whoever adds the same
-    columns to the same table calls them the same.
+    Also return the highest id. Ids continue `after` the highest that the table ever assigned, and
+    names follow from table and id: so no two columns ever share one, and writers that add the same
+    columns to the same table use the same names.
     """
     namer = _Namer(table_id, after)
     assigned = StructType(tuple(namer.named(column) for column in schema.fields))
@@ -197,7 +197,7 @@ def assign_column_ids(
 
 
 def highest_column_id(schema: StructType, declared: str | None) -> int:
-    """Return the highest id that a table has given away, by its own word or by its columns."""
+    """Return the highest column id of a table, by its property or by its columns."""
     return max([int(declared or 0), *_ids(schema)])
 
 

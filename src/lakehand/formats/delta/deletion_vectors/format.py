@@ -68,7 +68,7 @@ RELATIVE, ABSOLUTE, INLINE = "u", "p", "i"
 
 _FILE_VERSION = 1
 _MAGIC = 1681511377
-# The layout of the first tables with deletion vectors; nobody writes it any more.
+# The layout of the first tables with deletion vectors; no engine writes it any more.
 _NATIVE_MAGIC = 1681511376
 _LENGTH = struct.Struct(">i")
 _CHECKSUM = struct.Struct(">I")

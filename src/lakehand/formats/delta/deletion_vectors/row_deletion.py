@@ -18,7 +18,7 @@ from lakehand.formats.delta.protocol.features import require_write
 from lakehand.formats.delta.protocol.schema import PrimitiveType, is_collated
 from lakehand.formats.delta.statistics.slices import loosen_statistics
 from lakehand.formats.rows import HiddenRows, require_no_reserved_names
-from lakehand.model.work import StagedFile
+from lakehand.model.work import DataFile, StagedFile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.log.snapshot import DeltaState
     from lakehand.formats.delta.write.context import WriteContext
     from lakehand.formats.rows import Positions
-    from lakehand.model.work import DataFile
 
 _APPEND_ONLY = "delta.appendOnly"
 
@@ -56,12 +55,12 @@ def _require_plain(state: DeltaState, name: str, *, table: str) -> None:
             f"rows of {table} cannot be told apart by {name!r}: it is no column of single values",
             table=table,
             operation="deduplicate",
-            hint="name columns of numbers, texts, dates or the like",
+            hint="name columns of numbers, strings, dates or the like",
         )
     if is_collated(column):
         raise RefusedError(
-            f"rows of {table} cannot be told apart by {name!r}: which of its texts are equal is "
-            "said by a collation",
+            f"rows of {table} cannot be compared by {name!r}: a collation decides which of its"
+            " strings are equal",
             table=table,
             operation="deduplicate",
             feature="collations",

@@ -6,15 +6,13 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from lakehand.errors import CorruptLogError, VersionNotFoundError
-from lakehand.formats.delta.log.listing import list_log, read_commit
-from lakehand.formats.delta.log.source import open_log_source
-from lakehand.formats.delta.log.state import fold, load_soundly
+from lakehand.formats.delta.log.listing import LogListing, LogSegment, list_log, read_commit
+from lakehand.formats.delta.log.log_source import open_log_source
+from lakehand.formats.delta.log.log_state import LogState, fold, load_soundly
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lakehand.formats.delta.log.listing import LogListing, LogSegment
-    from lakehand.formats.delta.log.state import LogState
     from lakehand.storage import Store
 
 _ENABLEMENT_PROPERTY = "delta.inCommitTimestampEnablementVersion"

@@ -10,12 +10,12 @@ import pyarrow.compute as pc
 
 from lakehand.duckdb_pool import connect
 from lakehand.errors import ObjectNotFoundError, VersionNotFoundError
-from lakehand.formats.delta.log.commit_times import from_milliseconds, storage_times, version_at
+from lakehand.formats.delta.log.commit_times import from_milliseconds, storage_times
 from lakehand.formats.delta.log.listing import ReplayedFile, list_log, read_commit
+from lakehand.formats.delta.log.log_source import gather_lines, open_log_files
 from lakehand.formats.delta.log.replay import decoded_path
 from lakehand.formats.delta.log.snapshot import load_snapshot
-from lakehand.formats.delta.log.source import gather_lines, open_log_files
-from lakehand.formats.delta.protocol.actions import parse_commit_info, row_count
+from lakehand.formats.delta.protocol.actions import Commit, parse_commit_info, row_count
 from lakehand.formats.delta.protocol.names import commit_key, decode_path
 from lakehand.model.quantities import format_count
 from lakehand.model.reports import Difference, HistoryEntry
@@ -25,21 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from lakehand.formats.delta.protocol.actions import Commit
     from lakehand.model.snapshot import Snapshot
     from lakehand.storage import Store
-
-__all__ = [
-    "diff",
-    "file_versions",
-    "files_of",
-    "history",
-    "proof_of",
-    "proved_commit",
-    "rows_changed_since",
-    "version_at",
-]
-
 
 _SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "file added": (
@@ -185,7 +172,7 @@ def proved_commit(store: Store, version: int) -> Commit:
             f"the commit of version {version} of {store.url} is not, or no longer, in the log",
             table=store.url,
             version=version,
-            hint="`lakehand history` lists the commits that are there",
+            hint="`lakehand history` lists the available commits",
         ) from error
 
 
@@ -197,7 +184,7 @@ def proof_of(commit: Commit) -> Mapping[str, Any] | None:
 
 
 def files_of(actions: tuple[dict[str, Any], ...]) -> tuple[DataFile, ...]:
-    """Return adds or removes as files that can be read: a remove of ours says all that is needed.
+    """Return adds or removes as files that can be read: lakehand's removes have all that is needed.
 
     That is: where the file is, its partition, which rows were deleted, and the ids of the others.
     """
@@ -234,8 +221,8 @@ SELECT brought.version FROM wanted LEFT JOIN brought USING (path) ORDER BY numbe
 def file_versions(store: Store, paths: pa.ChunkedArray, *, until: int) -> pa.Array:
     """Return the version that first added each file; null where that commit is gone.
 
-    All commits are read that are there, whatever checkpoint stands in for them: the answer must not
-    depend on who folded the log and when.
+    All commits that exist are read, whatever checkpoint replaces them: the answer must not depend
+    on when a checkpoint was written.
     """
     listing = list_log(store)
     commits = [

@@ -41,7 +41,7 @@ _LISTINGS = 5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckpointFiles:
-    """A complete checkpoint: one file, or all its parts in order."""
+    """A complete checkpoint: one file, or all its parts, sorted."""
 
     version: int
     kind: CheckpointKind
@@ -212,7 +212,7 @@ def paths_in_table(paths: pa.ChunkedArray, table: str) -> pa.ChunkedArray | None
 def listed_once(raw: pa.Table, table: str) -> pa.Table:
     """Return the live files of `raw`, each once, with the other spellings of its path.
 
-    Entries of one file with other rows deleted stay apart: nobody can say which is right.
+    Entries of one file with different deleted rows are kept: it is unknown which is right.
     """
     paths = decoded_paths(raw)
     names = paths_in_table(paths, table)
@@ -255,7 +255,7 @@ class ReplayedFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LogSegment:
-    """The files that make up one version: a checkpoint, if there is one, and what came after."""
+    """The files that make up one version: a checkpoint, if there is one, and later commits."""
 
     version: int
     checkpoint: CheckpointFiles | None
@@ -290,8 +290,8 @@ def find_segment(
 ) -> LogSegment:
     """Return the files of `version` (the newest if None).
 
-    `distrusted` names checkpoint files that turned out to be unreadable: older ones, or the
-    commits from the start, take their place.
+    `distrusted` names checkpoint files that turned out to be unreadable: older ones, or all
+    commits, are read instead.
     """
     hint = None if distrusted else read_last_checkpoint(store)
     if hint is not None and (version is None or hint.version <= version):

@@ -9,14 +9,13 @@ import pyarrow as pa
 
 from lakehand.errors import CorruptLogError
 from lakehand.expressions.literals import quote_identifier
-from lakehand.formats.delta.log.source import open_log_source
+from lakehand.formats.delta.log.log_source import CheckpointPart, LogSource, open_log_source
 from lakehand.formats.delta.protocol.actions import file_key
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from lakehand.formats.delta.log.listing import LogSegment
-    from lakehand.formats.delta.log.source import CheckpointPart, LogSource
     from lakehand.storage import Store
 
 

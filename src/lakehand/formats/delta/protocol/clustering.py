@@ -11,20 +11,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.errors import CorruptLogError, ValidationError
-from lakehand.formats.delta.protocol.members import load_json
-from lakehand.formats.delta.protocol.schema import leaves
-from lakehand.model.order import parse_order
+from lakehand.formats.delta.protocol.actions import load_json
+from lakehand.formats.delta.protocol.schema import MappingMode, StructType, leaves
+from lakehand.model.order import Order, parse_order
 from lakehand.model.snapshot import quoted_column
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lakehand.formats.delta.protocol.schema import MappingMode, StructType
-    from lakehand.model.order import Order
 
 CLUSTERING_DOMAIN = "delta.clustering"
 _MOST_SHOWN = 200
-#: Tag of the files that were put in order together.
+#: Tag of files that were clustered together.
 CUBE_ID = "ZCUBE_ID"
 _CUBE_COLUMNS = "ZCUBE_ZORDER_BY"
 _CUBE_PROVIDER = "liquid"

@@ -142,7 +142,7 @@ class Feature:
     read: Verdict = YES
     rewrite: Verdict = YES
     append: Verdict = YES
-    #: Log-only work: inspect the table, fold its log, delete files that no version names.
+    #: Log-only work: inspect the table, write checkpoints, delete unreferenced files.
     inspect: Verdict = YES
     checkpoint: Verdict = YES
     vacuum: Verdict = YES

@@ -16,7 +16,7 @@ OTHER_PATHS = "other_paths"
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _LOCAL_URL = "file:///"
-# Characters that engines leave as they are; everything else becomes %XX.
+# Characters that engines do not encode; everything else becomes %XX.
 _BARE = "/=:@+-._~!$&'()*,;"
 
 

@@ -11,14 +11,13 @@ import pyarrow.compute as pc
 
 from lakehand.errors import CorruptLogError, SchemaMismatchError
 from lakehand.formats.delta.protocol.arrow_types import arrow_type
-from lakehand.formats.delta.protocol.schema import PrimitiveType
+from lakehand.formats.delta.protocol.schema import DeltaType, PrimitiveType
 from lakehand.observe import get_logger, log_event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from decimal import Decimal
 
-    from lakehand.formats.delta.protocol.schema import DeltaType
 
 #: How a timestamp that names its time zone ends.
 ZONED = r"(Z|[+-]\d{2}:?\d{2})$"

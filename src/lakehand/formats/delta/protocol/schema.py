@@ -9,13 +9,12 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import CorruptLogError, RefusedError
-from lakehand.formats.delta.protocol.members import load_json
+from lakehand.formats.delta.protocol.actions import Metadata, load_json
 from lakehand.model.table_head import RowRules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from lakehand.formats.delta.protocol.actions import Metadata
 
 PHYSICAL_NAME_KEY = "delta.columnMapping.physicalName"
 FIELD_ID_KEY = "delta.columnMapping.id"
@@ -113,7 +112,7 @@ class StructType:
     def find(self, name: str) -> StructField | None:
         """Return the column of this name, compared as Delta does: without case.
 
-        Lower case, and not case folding, for which the two columns `ß` and `ss` would be one.
+        Lower case, not `casefold`, for which the two columns `ß` and `ss` would be one.
         """
         lower = name.lower()
         return next((column for column in self.fields if column.name.lower() == lower), None)
@@ -287,7 +286,7 @@ def _former_types(column: StructField) -> tuple[str, ...]:
 
 
 def is_collated(column: StructField) -> bool:
-    """Say whether a collation tells which texts of a column, or of a part of it, are equal."""
+    """Return whether a collation decides which strings of a column, or a part of it, are equal."""
     type_ = column.type
     if isinstance(type_, StructType) and any(map(is_collated, type_.fields)):
         return True
@@ -316,8 +315,7 @@ def row_rules(metadata: Metadata, schema: StructType, *, table: str) -> RowRules
     )
     if (rules.constraints or rules.generated) and any(map(is_collated, schema.fields)):
         raise RefusedError(
-            f"no rows can be added to {table}: its rules are about texts that compare by a"
-            " collation",
+            f"no rows can be added to {table}: its rules compare strings by a collation",
             table=table,
             operation="append",
             feature="collations",
@@ -360,7 +358,7 @@ def _expression(text: object, column: str) -> str:
 
 
 def _bounded_texts(schema: StructType) -> Iterator[tuple[str, str]]:
-    """Yield the lengths of texts that Spark declares with a length."""
+    """Yield the lengths of strings that Spark declares with a length."""
     for column in schema.fields:
         declared = str(column.metadata.get(_TEXT_TYPE, ""))
         match = _BOUNDED_TEXT.fullmatch(declared)

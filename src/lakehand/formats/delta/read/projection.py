@@ -21,13 +21,12 @@ from lakehand.formats.delta.protocol.schema import (
     is_void,
     physical_name,
 )
-from lakehand.parquet.columns import is_any_list
+from lakehand.parquet.columns import FileColumn, is_any_list
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from lakehand.formats.delta.protocol.schema import DeltaType, StructField
-    from lakehand.parquet.columns import FileColumn
 
 _MICROSECONDS = pa.timestamp("us")
 #: Digits before the point that integers of a width need.
@@ -58,7 +57,7 @@ def cast_values(values: pa.Array, want: pa.DataType) -> pa.Array:
     if pa.types.is_timestamp(want):
         return _cast_times(values, want)
     if pa.types.is_string(want) and not pa.types.is_large_string(have):
-        # Spark's strings may hold any bytes; they pass through as they are.
+        # Spark's strings may hold any bytes; they are passed on unchanged.
         return values.cast(want, safe=False)
     return values.cast(want)
 
@@ -161,7 +160,7 @@ class RowProjection:
         return _joined(member.leaves for _, member in self.members)
 
     def apply(self, batch: pa.RecordBatch) -> list[pa.Array]:
-        """Return one array a column."""
+        """Return one array per column."""
         return [
             member.apply(pa.nulls(batch.num_rows) if name is None else batch.column(name))
             for name, member in self.members

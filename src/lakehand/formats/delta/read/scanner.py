@@ -15,32 +15,25 @@ from typing import TYPE_CHECKING
 import duckdb
 import pyarrow as pa
 
-from lakehand.duckdb_pool import lease, unsliced
+from lakehand.duckdb_pool import Config, lease, unsliced
 from lakehand.formats.delta.protocol.features import ROW_ID_PROPERTY, ROW_VERSION_PROPERTY
 from lakehand.formats.delta.protocol.schema import MappingMode, physical_name
-from lakehand.formats.delta.read.file_plan import PLACE_FIELDS
+from lakehand.formats.delta.read.file_plan import PLACE_FIELDS, ReadRequest, SourceFile, read_rows
 from lakehand.formats.delta.read.projection import relabel
-from lakehand.formats.delta.read.reader import read_rows
-from lakehand.formats.delta.read.sql_rows import sql_rows, texts_variable
-from lakehand.formats.worker import NotDecodable
+from lakehand.formats.delta.read.sql_rows import SqlRows, sql_rows, texts_variable
+from lakehand.formats.worker import Decoder, NotDecodable, TaskLimits
 from lakehand.parquet.checksums import pages_are_intact
+from lakehand.parquet.columns import by_schema
 from lakehand.parquet.dictionaries import DictionaryDecoder
-from lakehand.parquet.duckdb_view import by_schema
 from lakehand.parquet.footer_facts import check_size
-from lakehand.prove.row_hash import digest_query, placed_lanes_query, query_with_lanes
-from lakehand.storage.scratch import held_directory, local_portions
+from lakehand.prove.digest import Digester, digest_query, placed_lanes_query, query_with_lanes
+from lakehand.storage.scratch import Portion, held_directory, local_portions
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from lakehand.duckdb_pool import Config
-    from lakehand.formats.delta.read.reader import ReadRequest, SourceFile
-    from lakehand.formats.delta.read.sql_rows import SqlRows
-    from lakehand.formats.worker import Decoder, TaskLimits
-    from lakehand.prove.digest import Digester
-    from lakehand.storage.scratch import Portion
 
-#: Hashes and places are small, so many of them are handed out at once.
+#: Hashes and places are small, hence large batches.
 _HASHES_A_BATCH = 128 * 1024
 #: Bytes of rows that are decoded ahead of the one who takes them.
 _AHEAD_BYTES = 64 * 2**20
@@ -118,7 +111,7 @@ class Scanner:
                     yield from connection.sql(text).to_arrow_table().to_batches()
 
     def _stored_columns(self) -> frozenset[str] | None:
-        """Return the columns of files that are read, by their names there; None: perhaps all."""
+        """Return the columns of files that are read, by their names there; None: possibly all."""
         request = self.request
         if request.mode is MappingMode.ID:
             return None
@@ -218,7 +211,7 @@ class _Query:
 def _check_sizes(files: Sequence[SourceFile], paths: Sequence[Path]) -> None:
     """Refuse files of other sizes than the table says: DuckDB would not notice."""
     for file, path in zip(files, paths, strict=True):
-        if path.exists():  # Whoever reads it will say that it is missing.
+        if path.exists():  # The reader will report that it is missing.
             check_size(file.path, found=path.stat().st_size, expected=file.stated_bytes)
 
 

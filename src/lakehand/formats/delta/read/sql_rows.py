@@ -22,9 +22,8 @@ from lakehand.formats.delta.protocol.schema import (
 )
 from lakehand.formats.delta.read.file_plan import deleted_rows, plan_file
 from lakehand.formats.delta.read.projection import find_column
-from lakehand.parquet.columns import is_any_list, plain_type
+from lakehand.parquet.columns import is_any_list, plain_type, quoted_list, reads_alike, seen_schema
 from lakehand.parquet.dictionaries import dictionary_strings
-from lakehand.parquet.duckdb_view import quoted_list, reads_alike, seen_schema
 from lakehand.storage.objects import fetch_ahead
 
 if TYPE_CHECKING:
@@ -35,8 +34,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from lakehand.formats.delta.protocol.schema import DeltaType, MappingMode, StructField
-    from lakehand.formats.delta.read.file_plan import FilePlan
-    from lakehand.formats.delta.read.reader import ReadRequest, SourceFile
+    from lakehand.formats.delta.read.file_plan import FilePlan, ReadRequest, SourceFile
     from lakehand.parquet.columns import FileColumn
 
 _INTEGERS = {8: "TINYINT", 16: "SMALLINT", 32: "INTEGER", 64: "BIGINT"}
@@ -61,7 +59,7 @@ def stored_value(
 
 
 def _is_same(kind: DeltaType, found: FileColumn, mode: MappingMode) -> bool:
-    """Say whether stored values are the table's as they are, but for names."""
+    """Return whether stored values are those of the table, except for names."""
     match kind:
         case StructType():
             return pat.is_struct(found.type) and _has_same_members(kind, found, mode)
@@ -131,7 +129,7 @@ class SqlRows:
     #: A value for each file.
     variables: Mapping[str, pa.Array]
     batch_rows: int
-    #: Texts of columns that have few, by position: the query may return their numbers instead.
+    #: Strings of low-cardinality columns, by position: the query may return their indexes instead.
     texts: Mapping[int, pa.Array]
 
     def bind(self, connection: duckdb.DuckDBPyConnection) -> None:
@@ -202,9 +200,9 @@ class _Query:
         )
 
     def _text_leaves(self) -> dict[int, int]:
-        """Return the columns of texts that may come as dictionaries, by their numbers in the file.
+        """Return the string columns that may come as dictionaries, by their leaf indexes.
 
-        Not beside nested columns, whose parts have to be named anew in every batch.
+        None if there are nested columns, whose parts have to be renamed in every batch.
         """
         if not self.request.dictionaries or any(map(pat.is_nested, self.request.output.types)):
             return {}
@@ -282,7 +280,7 @@ class _Query:
 
 
 def texts_variable(position: int) -> str:
-    """Return the name of the variable that lists the texts of a column."""
+    """Return the name of the variable that lists the strings of a column."""
     return f"texts_{position}"
 
 

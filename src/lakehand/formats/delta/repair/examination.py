@@ -6,21 +6,15 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lakehand.errors import (
-    CorruptFileError,
-    CorruptLogError,
-    ObjectNotFoundError,
-    RefusedError,
-    VersionNotFoundError,
-)
+from lakehand import errors
 from lakehand.formats.delta.checkpoints.comparison import checkpoint_difference
 from lakehand.formats.delta.checkpoints.last_checkpoint import (
     check_checkpoint,
     read_last_checkpoint,
 )
-from lakehand.formats.delta.log.listing import list_log
-from lakehand.formats.delta.log.snapshot import load_snapshot
-from lakehand.formats.delta.protocol.actions import file_key, parse_commit
+from lakehand.formats.delta.log.listing import CheckpointFiles, LogListing, list_log
+from lakehand.formats.delta.log.snapshot import DeltaState, load_snapshot
+from lakehand.formats.delta.protocol.actions import Commit, file_key, parse_commit
 from lakehand.formats.delta.protocol.names import (
     LOG_DIRECTORY,
     CheckpointName,
@@ -34,9 +28,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from lakehand.formats.delta.checkpoints.last_checkpoint import CheckpointCheck, LastCheckpoint
-    from lakehand.formats.delta.log.listing import CheckpointFiles, LogListing
-    from lakehand.formats.delta.log.snapshot import DeltaState
-    from lakehand.formats.delta.protocol.actions import Commit
     from lakehand.model.snapshot import Snapshot
     from lakehand.storage import ObjectInfo, Store
 
@@ -62,7 +53,7 @@ def examine_commits(store: Store, sizes: Mapping[int, int]) -> Iterator[CommitFa
     for versions in _batches(sizes):
         try:
             texts = store.get_many([commit_key(version) for version in versions])
-        except ObjectNotFoundError:
+        except errors.ObjectNotFoundError:
             # Cleaned away since the log was listed; the rest is looked at one by one.
             yield from _one_by_one(store, versions)
             continue
@@ -74,7 +65,7 @@ def _one_by_one(store: Store, versions: Iterable[int]) -> Iterator[CommitFacts]:
     for version in versions:
         try:
             text = store.get(commit_key(version))
-        except ObjectNotFoundError:
+        except errors.ObjectNotFoundError:
             continue
         yield examine_commit(version, text)
 
@@ -98,7 +89,7 @@ def examine_commit(version: int, text: bytes) -> CommitFacts:
         commit = parse_commit(version, text)
         problem = _contradiction(commit)
         time = commit.in_commit_timestamp
-    except CorruptLogError as error:
+    except errors.CorruptLogError as error:
         return CommitFacts(version=version, problem=str(error.__cause__ or error.message))
     except (KeyError, TypeError, ValueError) as error:
         return CommitFacts(version=version, problem=f"an action lacks a member: {error!r}")
@@ -111,7 +102,7 @@ def examine_commit(version: int, text: bytes) -> CommitFacts:
 
 
 def _contradiction(commit: Commit) -> str | None:
-    """Return the file of which a commit does not say whether it is there."""
+    """Return the file that a commit both adds and removes."""
     added, removed = ({file_key(action) for action in side} for side in _sides(commit))
     both = added & removed
     return f"it adds and removes {min(both)[0]!r}" if both else None
@@ -140,7 +131,12 @@ def _flaws(commit: Commit, text: bytes) -> Iterator[str]:
 
 #: How often a log that others write to is looked at, at most.
 _LOOKS = 3
-_UNLOADABLE = (CorruptFileError, CorruptLogError, ObjectNotFoundError, VersionNotFoundError)
+_UNLOADABLE = (
+    errors.CorruptFileError,
+    errors.CorruptLogError,
+    errors.ObjectNotFoundError,
+    errors.VersionNotFoundError,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -174,7 +170,7 @@ class LogExamination:
     #: The newest version that loads as any reader would load it; None if none does.
     snapshot: Snapshot | None = None
     #: Why the newest version, or any, cannot be used, where a feature is the reason.
-    refusal: RefusedError | None = None
+    refusal: errors.RefusedError | None = None
     #: Why the newest version does not load; None if it does.
     failure: str | None = None
     #: By version: whether it can be put together from sound commits and checkpoints.
@@ -196,7 +192,7 @@ class LogExamination:
 
     @property
     def bad_versions(self) -> tuple[int, ...]:
-        """Versions whose commits are missing or of no use, ascending."""
+        """Versions whose commits are missing or unusable, ascending."""
         return tuple(sorted({*self.missing, *(facts.version for facts in self.corrupt)}))
 
     @property
@@ -266,7 +262,7 @@ def _difference(
 ) -> BadCheckpoint | None:
     try:
         found = checkpoint_difference(store, files, now=now, distrusted=distrusted)
-    except (CorruptFileError, CorruptLogError, ObjectNotFoundError) as error:
+    except (errors.CorruptFileError, errors.CorruptLogError, errors.ObjectNotFoundError) as error:
         return BadCheckpoint(files=files, reason=error.message)
     if found is None:
         return None
@@ -277,7 +273,7 @@ def _missing(listing: LogListing, commits: Mapping[int, CommitFacts]) -> Iterato
     """Yield versions that the log claims and has no commit of.
 
     What lies below the oldest checkpoint was cleaned away, or is about to be; and the commit of
-    that checkpoint itself is missed by nobody, unless no newer one is there.
+    that checkpoint itself is not needed, if a newer one exists.
     """
     first, last = listing.earliest_version, listing.last_version
     if last is None:
@@ -310,7 +306,7 @@ def _newest_snapshot(
     commits: Mapping[int, CommitFacts],
     bad: Collection[BadCheckpoint],
     buildable: Mapping[int, bool],
-) -> tuple[Snapshot | None, RefusedError | None, str | None]:
+) -> tuple[Snapshot | None, errors.RefusedError | None, str | None]:
     """Load the newest version that loads: the newest of all, else one below what is broken."""
     if listing.last_version is None:
         return None, None, "the log holds neither a commit nor a complete checkpoint"
@@ -325,7 +321,7 @@ def _newest_snapshot(
     for version in dict.fromkeys(number for number in candidates if number >= 0):
         try:
             return load_snapshot(store, version=version), None, failure
-        except RefusedError as error:
+        except errors.RefusedError as error:
             return None, error, failure
         except _UNLOADABLE as error:
             failure = failure or error.message

@@ -11,27 +11,19 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehand.errors import (
-    CorruptFileError,
-    ObjectNotFoundError,
-    RefusedError,
-    SchemaMismatchError,
-    StorageError,
-    StoreUnreachableError,
-)
+from lakehand import errors
 from lakehand.expressions.literals import quote_string
 from lakehand.formats.delta.deletion_vectors.format import DvDescriptor, read_any_cardinality
 from lakehand.formats.delta.log.listing import paths_in_table
+from lakehand.formats.delta.log.log_source import open_log_source
 from lakehand.formats.delta.log.replay import live_relation
-from lakehand.formats.delta.log.source import open_log_source
 from lakehand.formats.delta.protocol.names import OTHER_PATHS
 from lakehand.formats.delta.protocol.schema import PrimitiveType, physical_name
 from lakehand.formats.delta.repair.findings import finding
 from lakehand.formats.delta.repair.log_findings import differs_from_its_sum, sum_of
 from lakehand.formats.delta.statistics.bounds import row_group_facts
-from lakehand.formats.delta.statistics.check import contradictions
-from lakehand.formats.delta.statistics.compute import StatisticsCollector
-from lakehand.formats.delta.statistics.merge import statistics_rules
+from lakehand.formats.delta.statistics.compute import StatisticsCollector, contradictions
+from lakehand.formats.delta.statistics.merge import StatisticsRules, statistics_rules
 from lakehand.formats.delta.write.file_schema import file_schema
 from lakehand.parquet.columns import file_columns
 from lakehand.parquet.footer_facts import read_metadata_and_size
@@ -42,7 +34,6 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
     from lakehand.formats.delta.log.snapshot import DeltaState
-    from lakehand.formats.delta.statistics.merge import StatisticsRules
     from lakehand.formats.delta.write.context import WriteContext
     from lakehand.model.verification import Finding
     from lakehand.model.work import DataFile
@@ -188,7 +179,7 @@ if TYPE_CHECKING:
     ReadRows = Callable[[DataFile], pa.RecordBatchReader]
 
 _ALL_COLUMNS = {"delta.dataSkippingNumIndexedCols": "-1"}
-_UNREADABLE = (CorruptFileError, SchemaMismatchError, ObjectNotFoundError)
+_UNREADABLE = (errors.CorruptFileError, errors.SchemaMismatchError, errors.ObjectNotFoundError)
 #: Named in a message; the others are as wrong.
 _NAMED = 3
 
@@ -297,7 +288,7 @@ def duplicate_files(files: pa.Table, *, table: str, version: int) -> Iterator[Fi
 
 
 def check_sums(context: WriteContext, path: str, *, whole: bool) -> Iterator[Finding]:
-    """Hold a file against the hidden checksum beside it, if it has one."""
+    """Compare a file with its hidden checksum file, if it has one."""
     place, key = context.store.resolve(path)
     if differs_from_its_sum(place, key, whole=whole):
         message = f"{path} has other bytes than its checksum {sum_of(key)} says"
@@ -309,12 +300,12 @@ def _check(context: WriteContext, entry: Mapping[str, Any]) -> Iterator[Finding]
     try:
         place, key = context.store.resolve(path)
         metadata, size = read_metadata_and_size(place, key)
-    except ObjectNotFoundError:
+    except errors.ObjectNotFoundError:
         yield finding("missing_file", f"storage does not have {path}", path=path, rows=rows)
         return
-    except StoreUnreachableError:
+    except errors.StoreUnreachableError:
         raise
-    except StorageError as error:
+    except errors.StorageError as error:
         yield finding("unreachable_file", error.message, path=path, rows=rows)
         return
     if size != entry["bytes"]:
@@ -326,7 +317,7 @@ def _check(context: WriteContext, entry: Mapping[str, Any]) -> Iterator[Finding]
             found=size,
         )
     yield from check_sums(context, path, whole=False)
-    if isinstance(metadata, CorruptFileError):
+    if isinstance(metadata, errors.CorruptFileError):
         yield finding("unreadable_footer", metadata.message, path=path, rows=rows)
         return
     yield from _check_footer(context, entry, metadata)
@@ -363,12 +354,12 @@ def _check_vector(store: Store, entry: Mapping[str, Any], rows: int) -> Iterator
     descriptor = DvDescriptor(**entry["vector"])
     try:
         found = len(read_any_cardinality(store, descriptor, rows=rows))
-    except (CorruptFileError, RefusedError) as error:
+    except (errors.CorruptFileError, errors.RefusedError) as error:
         name = "bad_deletion_vector" if _is_there(store, descriptor) else "missing_deletion_vector"
         yield _vector_finding(name, entry, descriptor, error.message)
         return
     if found != descriptor.cardinality:
-        # Inside of the log a vector has no checksum, so nobody knows which of the two is wrong.
+        # An inline vector has no checksum, so it is unknown which of the two is wrong.
         name = "bad_deletion_vector" if descriptor.path is None else "wrong_deletion_count"
         message = f"its vector holds {found:,} rows where the log says {descriptor.cardinality:,}"
         yield _vector_finding(name, entry, descriptor, message, found=found)
@@ -390,7 +381,7 @@ def _vector_finding(
 def _is_there(store: Store, descriptor: DvDescriptor) -> bool:
     try:
         path = descriptor.path
-    except (CorruptFileError, RefusedError):
+    except (errors.CorruptFileError, errors.RefusedError):
         return True
     if path is None:
         return True

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import struct
 import zlib
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 
-from lakehand.errors import (
-    CorruptFileError,
-    CorruptLogError,
-    ObjectNotFoundError,
-    VersionNotFoundError,
-)
+from lakehand import errors
 from lakehand.formats.delta.log.commit_times import first_with_own_time
+from lakehand.formats.delta.log.log_state import LogState
 from lakehand.formats.delta.log.snapshot import load_snapshot
-from lakehand.formats.delta.log.state import LogState
-from lakehand.formats.delta.protocol.actions import Metadata, Protocol
+from lakehand.formats.delta.protocol.actions import Metadata, Protocol, load_json
 from lakehand.formats.delta.protocol.features import FEATURES, supported_features
-from lakehand.formats.delta.protocol.members import load_json
 from lakehand.formats.delta.protocol.names import (
     LAST_CHECKPOINT_KEY,
     LOG_DIRECTORY,
@@ -32,17 +26,14 @@ from lakehand.formats.delta.protocol.names import (
     parse_log_name,
     version_prefix,
 )
-from lakehand.formats.delta.repair.examination import examine_log
+from lakehand.formats.delta.repair.examination import LogExamination, examine_log
 from lakehand.formats.delta.repair.findings import finding
-from lakehand.model.verification import LogCheck
+from lakehand.model.verification import Finding, LogCheck
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from datetime import datetime
 
-    from lakehand.formats.delta.repair.examination import LogExamination
     from lakehand.model.snapshot import Snapshot
-    from lakehand.model.verification import Finding
     from lakehand.storage import ObjectInfo, Store
 
 _HEADER = struct.Struct(">4sI")
@@ -129,7 +120,7 @@ def _is_later(key: str, version: int | None) -> bool:
 def _is_stale(store: Store, sum_key: str, key: str) -> bool:
     try:
         sums, data = store.get(sum_key), store.get(key)
-    except ObjectNotFoundError:
+    except errors.ObjectNotFoundError:
         return False
     return len(sums) < _HEADER.size or sums != _sums(data, like=sums)
 
@@ -391,7 +382,12 @@ def _snapshot_at(store: Store, log: LogExamination, version: int) -> Snapshot | 
         return log.snapshot
     try:
         return load_snapshot(store, version=version)
-    except (CorruptFileError, CorruptLogError, ObjectNotFoundError, VersionNotFoundError):
+    except (
+        errors.CorruptFileError,
+        errors.CorruptLogError,
+        errors.ObjectNotFoundError,
+        errors.VersionNotFoundError,
+    ):
         # What is wrong with the version itself is another finding.
         return None
 

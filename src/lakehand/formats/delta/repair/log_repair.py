@@ -21,7 +21,7 @@ from lakehand.formats.delta.protocol.names import LAST_CHECKPOINT_KEY, commit_ke
 from lakehand.formats.delta.repair.log_findings import look_at_log
 from lakehand.formats.delta.repair.repairs import LogPlan, plan_log_repair
 from lakehand.formats.delta.retention.log_cleanup import stretches
-from lakehand.model.verification import LogRepair, Refusal
+from lakehand.model.verification import Finding, LogRepair, Refusal
 from lakehand.observe.steps import Step, reached
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from lakehand.formats.delta.repair.examination import LogExamination
-    from lakehand.model.verification import Consent, Finding
+    from lakehand.model.remedies import Consent
     from lakehand.observe.clock import Clock
     from lakehand.storage import Store
 
@@ -38,7 +38,7 @@ _COPY_BYTES = 4 * 2**20
 
 
 class Aside:
-    """One place for all that a repair sets aside."""
+    """The directory with the backups of one repair."""
 
     def __init__(self, store: Store, *, now: datetime) -> None:
         self._store = store
@@ -69,14 +69,14 @@ class Aside:
             delete_hadoop_sum(self._store, key)
 
     def move(self, keys: Iterable[str]) -> None:
-        """Set objects aside."""
+        """Move objects to the backup."""
         chosen = list(keys)
         self.copy(chosen)
         self.delete(chosen)
 
 
 def repair_log(store: Store, consent: Consent, *, clock: Clock, dry_run: bool = False) -> LogRepair:
-    """Set right what can be set right in the log; `dry_run` only says what that would be."""
+    """Repair what can be repaired in the log; `dry_run` only reports it."""
     log, findings = look_at_log(store, now=clock.now())
     refusal = _feature_refusal(store, log)
     if refusal is not None:
@@ -124,7 +124,7 @@ class _Repairing:
     def run(self) -> Aside:
         plan = self._plan
         if plan.points:
-            # Without a pointer readers list the log, so nothing leads them astray meanwhile.
+            # Without a pointer readers list the log, which is always correct.
             self._aside.move([LAST_CHECKPOINT_KEY])
         self._forget_versions()
         self._aside.copy(plan.needless)
@@ -139,9 +139,9 @@ class _Repairing:
         return self._aside
 
     def _forget_versions(self) -> None:
-        """Set later versions aside, the one right after the last that stays at the very end.
+        """Move later versions to the backup, the one right after the last that stays at the end.
 
-        As long as that one is there nobody can commit its number again and join it to old ones.
+        As long as that one exists no writer can commit its number again, before the old ones.
         """
         later = self._plan.later
         if not later or self._plan.last_version is None:
@@ -162,7 +162,7 @@ class _Repairing:
                 return
 
     def _forget_history(self) -> None:
-        """Set older versions aside, in the order of a cleanup: what is left is always readable."""
+        """Move older versions to the backup, like a log cleanup: the rest is always readable."""
         first = self._plan.first_version
         if first is None:
             return
@@ -177,7 +177,7 @@ class _Repairing:
             reached(Step.REPAIR_FORGETTING)
 
     def _replace_commit(self, version: int) -> None:
-        """Give a checkpoint a commit to stand beside, if its own is of no use: engines ask for one.
+        """Write a commit for a checkpoint whose commit is unusable: engines ask for one.
 
         It says nothing but that; what it said is in the checkpoint.
         """
@@ -193,7 +193,7 @@ class _Repairing:
         try:
             self._store.put_if_absent(commit_key(version), f"{line}\n".encode())
         except ObjectExistsError:
-            # Somebody has brought it back from a backup meanwhile.
+            # It was restored from a backup during the repair.
             return
 
     def _time_before(self, version: int) -> int:

@@ -18,8 +18,8 @@ from lakehand.formats.delta.protocol.names import (
 )
 from lakehand.formats.delta.repair.log_findings import NO_JSON, summed_key
 from lakehand.formats.delta.retention.log_cleanup import IN_PROGRESS, stretches
-from lakehand.model.verification import Refusal, Repair
-from lakehand.model.work import Change, Refreshed, StagedFile
+from lakehand.model.verification import Finding, Refusal, Repair
+from lakehand.model.work import Change, ChangeKind, DataFile, Refreshed, StagedFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -27,9 +27,8 @@ if TYPE_CHECKING:
 
     from lakehand.formats.delta.repair.examination import BadCheckpoint, LogExamination
     from lakehand.formats.worker import StatisticsWorker
+    from lakehand.model.remedies import Consent, ConsentName, FileRepair
     from lakehand.model.snapshot import Snapshot
-    from lakehand.model.verification import Consent, ConsentName, FileRepair, Finding
-    from lakehand.model.work import ChangeKind, DataFile
     from lakehand.storage import Store
 
 _VECTOR = "deletionVector"
@@ -81,7 +80,7 @@ def _without_other_entries(_means: Means, files: Sequence[DataFile]) -> dict[str
 
 
 def _recomputed(means: Means, files: Sequence[DataFile]) -> dict[str, Any]:
-    """Compute statistics anew of files that are what the table says."""
+    """Recompute the statistics of files that are otherwise as recorded."""
     found = [_value(item) for item in means.worker.refresh(files)]
     return {"refreshed": tuple(item for item in found if not item.is_known)}
 
@@ -183,17 +182,17 @@ _CHECKPOINTS = ("broken_checkpoint", "checkpoint_differs", "incomplete_checkpoin
 class LogPlan:
     """What is to be done, in the order in which it is done."""
 
-    #: The last version that stays; later ones are set aside. None: all stay.
+    #: The last version that stays; later ones are backed up and removed. None: all stay.
     last_version: int | None = None
     #: What holds later versions, those that must go last at the end.
     later: tuple[str, ...] = ()
     #: Objects that no version needs.
     needless: tuple[str, ...] = ()
-    #: Version whose checkpoint is written anew.
+    #: Version whose checkpoint is rewritten.
     checkpoint: int | None = None
-    #: Whether the pointer to the newest checkpoint is made anew.
+    #: Whether the pointer to the newest checkpoint is rewritten.
     points: bool = False
-    #: The first version that stays; older ones are set aside. None: all stay.
+    #: The first version that stays; older ones are backed up and removed. None: all stay.
     first_version: int | None = None
     repairs: tuple[Repair, ...] = ()
     refused: tuple[Refusal, ...] = ()
@@ -308,7 +307,7 @@ def _rewritten(log: LogExamination, folded: Collection[BadCheckpoint]) -> int | 
 
 
 def _old_fragments(log: LogExamination, now: datetime) -> tuple[str, ...]:
-    """Return fragments of checkpoints that nobody can be writing any more."""
+    """Return parts of checkpoints that are too old to be still being written."""
     old = [info for info in log.fragments if info.modified_at < now - IN_PROGRESS]
     return tuple(info.key for info in old)
 

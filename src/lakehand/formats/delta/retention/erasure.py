@@ -18,22 +18,20 @@ from lakehand.formats.delta.checkpoints.content import tombstone_retention
 from lakehand.formats.delta.commits.commit_info import is_purge
 from lakehand.formats.delta.log.commit_times import committed_at, from_milliseconds
 from lakehand.formats.delta.log.listing import LogSegment, find_segment, list_log
+from lakehand.formats.delta.log.log_source import LogSource, open_log_source
+from lakehand.formats.delta.log.log_state import load_soundly
 from lakehand.formats.delta.log.replay import decoded_path, line_types, live_relation
 from lakehand.formats.delta.log.snapshot import load_state_at
-from lakehand.formats.delta.log.source import open_log_source
-from lakehand.formats.delta.log.state import load_soundly
 from lakehand.formats.delta.protocol.schema import leaves, mapping_mode, parse_schema
 from lakehand.formats.delta.retention.log_cleanup import cleanup_refusal, held_back, log_retention
-from lakehand.model.maintenance import OldValues
+from lakehand.model.maintenance import ExtraRetention, OldValues
 from lakehand.model.work import Change
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from lakehand.formats.delta.log.listing import CheckpointFiles, LogListing
-    from lakehand.formats.delta.log.source import LogSource
     from lakehand.formats.delta.protocol.actions import Metadata
-    from lakehand.model.maintenance import ExtraRetention
     from lakehand.storage import Store
 
 Path = tuple[str, ...]
@@ -352,7 +350,7 @@ def boundary_change(version: int) -> Change:
 
 
 class LogErasure:
-    """The log of a table as it is now, and what takes old values out of it."""
+    """The current log of a table, and the rewrites that remove old values from it."""
 
     def __init__(self, store: Store, *, now: datetime) -> None:
         self._store = store

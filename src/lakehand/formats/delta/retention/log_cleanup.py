@@ -16,10 +16,10 @@ from lakehand.formats.delta.checkpoints.last_checkpoint import (
     write_last_checkpoint,
 )
 from lakehand.formats.delta.log.commit_times import version_at
-from lakehand.formats.delta.log.listing import list_log
+from lakehand.formats.delta.log.listing import LogListing, list_log
 from lakehand.formats.delta.log.snapshot import load_state_at
+from lakehand.formats.delta.protocol.actions import interval_property
 from lakehand.formats.delta.protocol.features import require_write
-from lakehand.formats.delta.protocol.intervals import interval_property
 from lakehand.formats.delta.protocol.names import (
     LOG_DIRECTORY,
     SIDECAR_DIRECTORY,
@@ -27,18 +27,16 @@ from lakehand.formats.delta.protocol.names import (
     CompactionName,
     parse_log_name,
 )
-from lakehand.model.maintenance import LogCleanup
+from lakehand.model.maintenance import ExtraRetention, LogCleanup
 from lakehand.observe.steps import Step, reached
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from lakehand.formats.delta.checkpoints.last_checkpoint import CheckpointCheck
-    from lakehand.formats.delta.log.listing import LogListing
-    from lakehand.model.maintenance import ExtraRetention
     from lakehand.storage import ObjectInfo, Store
 
-#: Younger files may belong to somebody who is writing them right now.
+#: Younger files may be in the process of being written.
 IN_PROGRESS = timedelta(days=1)
 _TEMPORARY = re.compile(r"(\.[0-9]{20}\..*|_commit_[0-9a-fA-F-]+\.json)\.tmp")
 
@@ -56,7 +54,7 @@ class Stretch:
 def cutoff_at(now: datetime, retention: timedelta) -> datetime:
     """Return the UTC midnight at or before `now - retention`.
 
-    Whole days, so that cleanups of one day agree, whoever runs them.
+    Whole days, so that all cleanups of one day agree.
     """
     return datetime.combine((now - retention).astimezone(UTC).date(), time(), UTC)
 
@@ -101,7 +99,7 @@ def leftovers(objects: Iterable[ObjectInfo], *, now: datetime) -> Iterator[Objec
 
 
 def _ends_below(info: ObjectInfo, boundary: int) -> bool:
-    """Say whether a file is of no use once reading starts at `boundary`, whose commit stays."""
+    """Return whether a file is not needed if reading starts at `boundary`, whose commit stays."""
     name = parse_log_name(info.key)
     if name is None:
         return False
@@ -152,7 +150,7 @@ def clean_logs(
 ) -> LogCleanup:
     """Delete what no version from the oldest promised one on needs; `dry_run` only names it."""
     state = load_state_at(store)
-    # Metadata of other formats beside the table is made from the log, and may not have seen all.
+    # Metadata of other formats is made from the log, and may not be up to date.
     require_write("vacuum", state.protocol, state.metadata, table=store.url, force=even_if_disabled)
     properties = state.metadata.configuration
     cutoff = cutoff_at(now, log_retention(properties))
@@ -194,7 +192,7 @@ class _Cleanup:
         self._delete(self._orphaned_sidecars())
         oldest = listing.earliest_version or 0
         if not self._dry_run:
-            # The newest version must load from what is left, or somebody has to know at once.
+            # The newest version must load from the remaining files; else the error is raised now.
             load_state_at(self._store)
         return LogCleanup(
             version=listing.last_version or 0,
@@ -211,7 +209,7 @@ class _Cleanup:
     ) -> tuple[CheckpointCheck | None, str | None]:
         """Return the newest sound checkpoint that leaves all promised versions readable.
 
-        It is there already, which is also all that checkpoint protection asks of a boundary.
+        It exists already, which is also all that checkpoint protection asks of a boundary.
         """
         try:
             horizon = version_at(self._store, self._cutoff)
@@ -229,7 +227,7 @@ class _Cleanup:
         return None, reason or f"version {horizon} has no checkpoint at or below it"
 
     def _prepare(self, boundary: CheckpointCheck, expired: Sequence[Stretch]) -> None:
-        """Lead readers past what goes; a pointer to a newer checkpoint stays as it is."""
+        """Point readers past the deleted files; a pointer to a newer checkpoint is kept."""
         if self._dry_run:
             return
         if any(stretch.anchors or stretch.others for stretch in expired):
@@ -260,7 +258,7 @@ class _Cleanup:
     def _orphaned_sidecars(self) -> list[ObjectInfo]:
         """Return old sidecars that no checkpoint names which is still there.
 
-        None if a checkpoint cannot be read: nobody knows then what it names.
+        None if a checkpoint cannot be read: what it references is unknown then.
         """
         found = list(self._store.list(f"{SIDECAR_DIRECTORY}/"))
         old = [info for info in found if info.modified_at < self._now - IN_PROGRESS]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -12,24 +12,20 @@ from lakehand.errors import RefusedError, VersionNotFoundError
 from lakehand.formats.delta.deletion_vectors.format import INLINE, DvDescriptor
 from lakehand.formats.delta.log.commit_times import version_at
 from lakehand.formats.delta.log.listing import LogSegment, find_segment, list_log, require_dense
-from lakehand.formats.delta.log.replay import decoded_path, line_types, live_relation
+from lakehand.formats.delta.log.log_source import LogSource, open_log_source
+from lakehand.formats.delta.log.log_state import load_soundly
+from lakehand.formats.delta.log.replay import FileKind, decoded_path, line_types, live_relation
 from lakehand.formats.delta.log.snapshot import load_state
-from lakehand.formats.delta.log.source import open_log_source
-from lakehand.formats.delta.log.state import load_soundly
-from lakehand.formats.delta.protocol.intervals import interval_property
-from lakehand.formats.delta.protocol.members import load_json
+from lakehand.formats.delta.protocol.actions import interval_property, load_json
 from lakehand.formats.delta.protocol.names import is_absolute
 from lakehand.model.quantities import format_duration
 from lakehand.model.retention import Protection
-from lakehand.storage.keys import check_key
+from lakehand.storage.location import check_key
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
-    from datetime import timedelta
 
     from lakehand.formats.delta.log.listing import LogListing
-    from lakehand.formats.delta.log.replay import FileKind
-    from lakehand.formats.delta.log.source import LogSource
     from lakehand.storage import Store
 
 _LOOKS_ABSOLUTE = r"^(/|[A-Za-z][A-Za-z0-9+.-]*:/)"
@@ -164,7 +160,7 @@ def protected_files(
     pinned = Named(store)
     if from_version is not None:
         # A stream reads commits one by one, also those before the first version that can be put
-        # together, and its change feed what they removed.
+        # together, and its change data feed what they removed.
         before = tuple(v for v in sorted(listing.commits) if from_version < v <= oldest)
         pinned.take_commits(listing, before, kinds=("add", "remove"))
     for version in sorted(set(pinned_versions)):
@@ -295,8 +291,8 @@ def oldest_streamed_version(checkpoint: Store, *, table_id: str) -> int:
 def _oldest_needed(offset: dict[str, Any]) -> int:
     """Return the version noted, if that is read as a snapshot, else the one before.
 
-    What is noted is mostly the next, unread version. The change feed shows rows that it removed out
-    of files of the version before.
+    What is noted is mostly the next, unread version. The change data feed shows rows that
+    it removed, from files of the version before.
     """
     version = int(offset["reservoirVersion"])
     return version if offset.get("isStartingVersion") else max(version - 1, 0)

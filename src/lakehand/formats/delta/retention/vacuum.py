@@ -13,18 +13,16 @@ import pyarrow.compute as pc
 from lakehand.errors import ObjectNotFoundError, RefusedError, VersionNotFoundError
 from lakehand.formats.delta.checkpoints.files import delete_hadoop_sum
 from lakehand.formats.delta.log.commit_times import version_at
-from lakehand.formats.delta.log.listing import list_log
+from lakehand.formats.delta.log.listing import LogListing, list_log
 from lakehand.formats.delta.protocol.names import LOG_DIRECTORY
 from lakehand.formats.delta.retention.references import Named
 from lakehand.model.documents import DocumentError, parse_object
-from lakehand.model.retention import Forgotten
+from lakehand.model.retention import Deletion, DeletionOutcome, Forgotten
 from lakehand.model.work import Change
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
-    from lakehand.formats.delta.log.listing import LogListing
-    from lakehand.model.retention import Deletion, DeletionOutcome
     from lakehand.storage import Store
 
 #: delta-spark leaves them out where a commit is not atomic without help.
@@ -82,7 +80,7 @@ class DataNames:
     """Tells data files, deletion vectors and change data by their keys.
 
     A name that starts with `_` or `.` is hidden, unless it is that of a partition's directory.
-    Everything hidden belongs to somebody else, or to the log, and is left alone.
+    Everything hidden belongs to another program, or to the log, and is not touched.
     """
 
     #: As directories spell them: by logical and by physical name.

@@ -62,8 +62,8 @@ def request_bounds(
 ) -> BoundsRequest | None:
     """Return how to read the bounds of `columns`; None if there are none.
 
-    Dots lead into structs; a name that has a dot of its own stands in backticks. One with spaces
-    or commas may.
+    Dots separate the names of nested fields; a name that contains a dot is in backticks. A name
+    with spaces or commas may be.
     `bounds` has a member for each column, under the name it was asked by, with `min`, `max` and
     `nulls`. Bounds may be wider than the values; `nulls` is null where the count is not exact.
     """
@@ -294,7 +294,7 @@ def _converter(type_: pa.DataType) -> Callable[[Any], Any] | None:
     """Return how a stored bound becomes a value; None where bounds cannot be trusted.
 
     Bounds of decimals in bytes compare in different orders by writer, and those of binary values
-    are of no use to predicates.
+    are not used by predicates.
     """
     if pat.is_string(type_) or pat.is_large_string(type_):
         return _text

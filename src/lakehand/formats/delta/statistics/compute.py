@@ -1,4 +1,4 @@
-"""The statistics of a data file as `add.stats` holds them, computed from its rows.
+"""The statistics of a data file as in `add.stats`: computed from its rows, or checked by them.
 
 A bound that is missing keeps a file in a query; a wrong one loses rows. So bounds are left out
 where engines disagree, and the footers of other writers are not believed.
@@ -9,19 +9,21 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Self
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 import pyarrow.types as pat
 
 from lakehand.duckdb_pool import connect, unsliced
 from lakehand.expressions.literals import quote_identifier, quote_string
+from lakehand.formats.delta.protocol.actions import load_json
 from lakehand.formats.delta.statistics.merge import Tree, has_bounds, put, string_text, tree_text
 from lakehand.parquet.calendar import FIRST_MODERN_DAY, FIRST_MODERN_SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from lakehand.formats.delta.protocol.schema import Leaf
     from lakehand.formats.delta.statistics.merge import StatisticsRules
@@ -96,7 +98,7 @@ class StatisticsCollector:
         self._connection.close()
 
     def forget(self) -> None:
-        """Begin anew, whatever went by of a file that could not be read to its end."""
+        """Forget the rows of a file that could not be read to its end."""
         self._aggregates = []
 
     def add(self, rows: pa.Table) -> None:
@@ -113,7 +115,7 @@ class StatisticsCollector:
         return self.text(facts, rows=rows if stored_rows is None else stored_rows)
 
     def text(self, facts: Mapping[tuple[str, ...], LeafFacts], *, rows: int) -> str:
-        """Return `facts` as the text of `add.stats` for a file of so many rows."""
+        """Return `facts` as the JSON of `add.stats` for a file of `rows` rows."""
         return statistics_text(self._rules, facts, rows=rows, is_legacy=self._is_legacy)
 
     def facts(self) -> tuple[int, dict[tuple[str, ...], LeafFacts]]:
@@ -131,7 +133,7 @@ class StatisticsCollector:
         return rows, facts
 
     def _totals(self) -> dict[str, pa.Scalar]:
-        """Fold the aggregates of all row groups into one row."""
+        """Combine the aggregates of all row groups into one row."""
         aggregates = pa.concat_tables(self._aggregates)
         self._aggregates = []
         self._connection.register("aggregates", aggregates)
@@ -241,3 +243,126 @@ def _timestamp_text(value: pa.Scalar) -> str:
     at = _EPOCH + timedelta(milliseconds=value.value // 1000)
     text = at.replace(tzinfo=None).isoformat(timespec="milliseconds")
     return json.dumps(text + "Z" if value.type.tz else text)
+
+
+_FIRST_DAY = date(1970, 1, 1)
+#: Bounds of times are cut to the millisecond, upper ones too, and readers know that.
+_TICK_MICROSECONDS = 1000
+
+
+def contradictions(
+    text: str | None,
+    leaves: Sequence[Leaf],
+    facts: Mapping[tuple[str, ...], LeafFacts],
+    *,
+    hides_rows: bool,
+) -> tuple[str, ...]:
+    """Return in words what `text`, the statistics of a file, says otherwise than its rows do.
+
+    `hides_rows` says that some rows are deleted, so that counts may be those of all rows.
+    """
+    try:
+        stated = load_json(text or "", parse_float=Decimal)
+    except ValueError:
+        return ()
+    if not isinstance(stated, dict):
+        return ()
+    is_tight = not hides_rows or stated.get("tightBounds") is True
+    return tuple(wrong_statistics(stated, leaves, facts, counts_nulls=is_tight))
+
+
+def wrong_statistics(
+    stated: Mapping[str, Any],
+    leaves: Sequence[Leaf],
+    facts: Mapping[tuple[str, ...], LeafFacts],
+    *,
+    counts_nulls: bool,
+) -> Iterator[str]:
+    """Yield in words every bound that leaves a value out, and every wrong count of nulls.
+
+    `counts_nulls` says whether the stated counts are those of the rows that were seen.
+    """
+    for leaf in leaves:
+        found = facts[leaf.physical_path]
+        name = ".".join(leaf.path)
+        nulls = _stated_statistics_member(stated.get("nullCount"), leaf.physical_path)
+        if counts_nulls and isinstance(nulls, int) and nulls != found.nulls:
+            yield f"{name} has {found.nulls:,} nulls, and {nulls:,} by its statistics"
+        for side, actual in (("minValues", found.minimum), ("maxValues", found.maximum)):
+            bound = _stated_statistics_member(stated.get(side), leaf.physical_path)
+            if bound is None or actual is None or not actual.is_valid:
+                continue
+            seen = _as_stated(actual, leaf)
+            if _leaves_out(bound, seen, is_upper=side == "maxValues"):
+                word = "greatest" if side == "maxValues" else "least"
+                yield f"{name} has {_shown(actual)}, and {bound} as its {word} value"
+
+
+def _as_stated(value: pa.Scalar, leaf: Leaf) -> pa.Scalar:
+    """Return a value as narrow as its column was: bounds of that time were written so."""
+    was_narrow = "float" in leaf.former_types and pat.is_float64(value.type)
+    return value.cast(pa.float32()) if was_narrow else value
+
+
+def _stated_statistics_member(tree: Any, path: Sequence[str]) -> Any:
+    for name in path:
+        if not isinstance(tree, dict):
+            return None
+        tree = tree.get(name)
+    return tree
+
+
+def _leaves_out(bound: Any, actual: pa.Scalar, *, is_upper: bool) -> bool:
+    try:
+        stated, seen = _ranks(bound, actual)
+    except (ValueError, TypeError, OverflowError, InvalidOperation, UnicodeError):
+        return False
+    if _is_ancient_date(actual):
+        # Engines disagree on the calendar of such dates, so no bound of them can be judged.
+        return False
+    if not is_upper:
+        return bool(seen < stated)
+    slack = _TICK_MICROSECONDS - 1 if pat.is_timestamp(actual.type) else 0
+    return bool(seen > stated + slack) if slack else bool(seen > stated)
+
+
+def _ranks(bound: Any, actual: pa.Scalar) -> tuple[Any, Any]:
+    """Return a bound and a value as things that compare as the values of the column do."""
+    kind = actual.type
+    if pat.is_string(kind):
+        return str(bound).encode(), actual.as_buffer().to_pybytes()
+    if pat.is_floating(kind):
+        # As wide as the column: the text of a narrow number is another number when read wide.
+        return _float_rank(pa.scalar(float(bound), kind).as_py()), _float_rank(actual.as_py())
+    if pat.is_date(kind):
+        return (date.fromisoformat(str(bound)[:10]) - _FIRST_DAY).days, actual.value
+    if pat.is_timestamp(kind):
+        return _microseconds(str(bound)), actual.cast(pa.timestamp("us", kind.tz)).value
+    return Decimal(str(bound)), Decimal(str(actual.as_py()))
+
+
+def _is_ancient_date(value: pa.Scalar) -> bool:
+    if pat.is_date(value.type):
+        return bool(value.value < FIRST_MODERN_DAY)
+    return pat.is_timestamp(value.type) and bool(
+        value.cast(pa.timestamp("us", value.type.tz)).value < FIRST_MODERN_SECOND * 10**6
+    )
+
+
+def _float_rank(value: float) -> tuple[bool, float]:
+    """Return what sorts NaN above everything, as Spark does."""
+    is_nan = math.isnan(value)
+    return is_nan, 0.0 if is_nan else value
+
+
+def _microseconds(text: str) -> int:
+    at = datetime.fromisoformat(text)
+    aware = at if at.tzinfo else at.replace(tzinfo=UTC)
+    return (aware - _EPOCH) // timedelta(microseconds=1)
+
+
+def _shown(value: pa.Scalar) -> str:
+    try:
+        return str(value.as_py())
+    except (ValueError, OverflowError, UnicodeError):
+        return "a value beyond it"

@@ -9,8 +9,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from lakehand.formats.delta.protocol.intervals import integer_property
-from lakehand.formats.delta.protocol.members import load_json
+from lakehand.formats.delta.protocol.actions import integer_property, load_json
 from lakehand.formats.delta.protocol.schema import Leaf, PrimitiveType, StructType, is_void, leaves
 
 if TYPE_CHECKING:
@@ -18,8 +17,35 @@ if TYPE_CHECKING:
 
     from lakehand.formats.delta.protocol.schema import DeltaType, Leaf, MappingMode
 
-#: Nested objects; their values are trees or JSON texts.
+#: Nested objects; their values are trees or JSON strings.
 Tree = dict[str, Any]
+
+_LONG = PrimitiveType("long")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StatisticsMember:
+    """A member of `add.stats`, from which the columns of checkpoints are made."""
+
+    name: str
+    type: PrimitiveType = _LONG
+    is_by_column: bool = False
+    #: One value per column that has bounds, of the type of the column.
+    is_bound: bool = False
+    #: Only tables that may have deletion vectors have it.
+    needs_deletion_vectors: bool = False
+
+
+#: In the order of checkpoints.
+STATISTICS_MEMBERS = (
+    StatisticsMember(name="numRecords"),
+    StatisticsMember(name="minValues", is_by_column=True, is_bound=True),
+    StatisticsMember(name="maxValues", is_by_column=True, is_bound=True),
+    StatisticsMember(name="nullCount", is_by_column=True),
+    StatisticsMember(
+        name="tightBounds", type=PrimitiveType("boolean"), needs_deletion_vectors=True
+    ),
+)
 
 
 def put(tree: Tree, leaf: Leaf, text: str | None) -> None:
@@ -95,7 +121,7 @@ def statistics_rules(
 
 
 def has_bounds(kind: DeltaType) -> bool:
-    """Say whether Delta keeps the least and the greatest value of a column of this type."""
+    """Return whether Delta keeps the minimum and maximum of a column of this type."""
     return isinstance(kind, PrimitiveType) and (kind.name in _BOUNDED_TYPES or bool(kind.decimal))
 
 
@@ -121,7 +147,7 @@ _TEXT_KINDS = ("string", "char", "varchar")
 def merge_statistics(
     texts: Sequence[str | None], row_counts: Sequence[int], rules: StatisticsRules
 ) -> str:
-    """Return `add.stats` of a file that holds all rows of the files with the statistics `texts`.
+    """Return `add.stats` of a file with all rows of files whose statistics are given as JSON.
 
     `row_counts` are the files' physical rows, by their footers; no row of them is deleted.
     """
@@ -198,7 +224,7 @@ def comparable(bound: Any, kind: str) -> Any:
         at = datetime.fromisoformat(bound)
         return at if at.tzinfo else at.replace(tzinfo=UTC)
     if kind == "date":
-        # Texts of years before 0 and after 9999 do not sort as dates do; they are refused here.
+        # Strings of years before 0 and after 9999 do not sort as dates do; they are refused here.
         return date.fromisoformat(bound)
     if isinstance(bound, str):
         if not kind.startswith(_TEXT_KINDS):

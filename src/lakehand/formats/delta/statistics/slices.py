@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from lakehand.formats.delta.protocol.members import load_json
-from lakehand.formats.delta.protocol.schema import PrimitiveType
+from lakehand.formats.delta.protocol.actions import load_json
+from lakehand.formats.delta.protocol.schema import Leaf, PrimitiveType
 from lakehand.formats.delta.statistics.compute import maximum_text, minimum_text
 from lakehand.formats.delta.statistics.merge import (
     MAX,
@@ -29,15 +29,14 @@ from lakehand.formats.delta.statistics.merge import (
 from lakehand.parquet.calendar import calendar_class
 from lakehand.parquet.footer_bounds import Bounds, leaf_bounds
 from lakehand.parquet.leaves import DOUBLE, FLOAT, INT32, INT64
+from lakehand.parquet.leaves import Leaf as StoredLeaf
 from lakehand.parquet.leaves import leaves as parquet_leaves
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from lakehand.formats.delta.protocol.schema import Leaf
     from lakehand.formats.delta.statistics.merge import StatisticsRules
     from lakehand.parquet.footer import Footer
-    from lakehand.parquet.leaves import Leaf as StoredLeaf
 
 _INTEGERS = ("byte", "short", "integer", "long")
 _FLOATS = {"float": (FLOAT,), "double": (FLOAT, DOUBLE)}

@@ -1,7 +1,8 @@
-"""Statistics of a file just written, and of live files, recomputed from their rows."""
+"""Statistics of new files, and of live files: which lack them, and new ones from their rows."""
 
 from __future__ import annotations
 
+import json
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from decimal import Context, Decimal
@@ -12,31 +13,32 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from lakehand.errors import CorruptFileError
-from lakehand.formats.delta.protocol.members import load_json
-from lakehand.formats.delta.statistics.check import contradictions
+from lakehand.expressions.literals import quote_identifier, quote_string
+from lakehand.formats.delta.log.log_source import open_log_source
+from lakehand.formats.delta.log.replay import ROW_COUNT, live_relation
+from lakehand.formats.delta.protocol.actions import load_json
 from lakehand.formats.delta.statistics.compute import (
     LeafFacts,
     StatisticsCollector,
+    contradictions,
     statistics_text,
 )
-from lakehand.formats.delta.statistics.merge import has_bounds
-from lakehand.formats.delta.write.context import read_committed_facts
+from lakehand.formats.delta.statistics.merge import MAX, MIN, NULLS, StatisticsRules, has_bounds
+from lakehand.formats.delta.write.context import WriteContext, read_committed_facts
 from lakehand.formats.delta.write.file_schema import file_schema
-from lakehand.model.work import Refreshed
+from lakehand.model.work import DataFile, Refreshed
 from lakehand.parquet.calendar import calendar_class
-from lakehand.parquet.columns import file_columns
+from lakehand.parquet.columns import FileColumn, file_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pyarrow.parquet as pq
 
+    from lakehand.formats.delta.log.listing import LogSegment
     from lakehand.formats.delta.protocol.schema import Leaf
-    from lakehand.formats.delta.statistics.merge import StatisticsRules
-    from lakehand.formats.delta.write.context import WriteContext
-    from lakehand.model.work import DataFile
-    from lakehand.parquet.columns import FileColumn
     from lakehand.parquet.footer_facts import FileFacts
+    from lakehand.storage import Store
 
 #: Arrow leaves bounds out of a footer that are longer.
 _MAX_BOUND_BYTES = 4096
@@ -101,7 +103,7 @@ class _WatchedLeaf:
         elif self._has_bounds and pat.is_string(self._type):
             texts = self._values(rows)
             if pat.is_dictionary(texts.type):
-                # Only texts of few bytes come so.
+                # Only short strings come as dictionaries.
                 return
             if (pc.max(pc.binary_length(texts)).as_py() or 0) > _MAX_BOUND_BYTES:
                 self._long[number] = _text_bounds(texts)
@@ -214,7 +216,7 @@ class Refresher:
                 f"the rows of {file.path} contradict its statistics: {'; '.join(wrong[:_NAMED])}",
                 path=file.path,
                 hint="the file may have been replaced: compare it with a backup; `lakehand repair"
-                " --deep --accept-changed-files` takes it as it is",
+                " --deep --accept-changed-files` accepts the current file",
             )
 
     def _collector(self, *, is_legacy: bool) -> StatisticsCollector:
@@ -255,3 +257,54 @@ def _says_the_same(text: str | None, other: str) -> bool:
 
 def _parsed(text: str) -> Any:
     return load_json(text, parse_float=Decimal, parse_int=Decimal)
+
+
+_PARSED = "parsed_statistics"
+
+
+def paths_lacking_statistics(store: Store, segment: LogSegment, rules: StatisticsRules) -> pa.Array:
+    """Return the decoded paths of live files without a row count, a null count or any bound.
+
+    One of two bounds is enough: a column with NaN has no upper one that all engines understand. A
+    column without values has neither.
+    """
+    parsed = f"TRY(from_json({{stats}}, {quote_string(json.dumps(_structure(rules.leaves)))}))"
+    with open_log_source(store, segment) as source:
+        members = (ROW_COUNT, "deletionVector")
+        live = live_relation(source, "add", members, derived={_PARSED: parsed})
+        lacks = " OR ".join([f'"{ROW_COUNT}" IS NULL', *map(_lacks, rules.leaves)])
+        found = source.stream(f"SELECT path_key AS path FROM {live} WHERE {lacks}").read_all()
+    return found["path"].combine_chunks().cast(pa.string())
+
+
+def _structure(leaves: Sequence[Leaf]) -> dict[str, Any]:
+    """Return the JSON structure of statistics; bounds are strings: only presence counts."""
+    shape: dict[str, Any] = {NULLS: {}, MIN: {}, MAX: {}}
+    for leaf in leaves:
+        _put_type(shape, (NULLS, *leaf.physical_path), "BIGINT")
+        if has_bounds(leaf.type):
+            _put_type(shape, (MIN, *leaf.physical_path), "VARCHAR")
+            _put_type(shape, (MAX, *leaf.physical_path), "VARCHAR")
+    return {name: members for name, members in shape.items() if members}
+
+
+def _put_type(shape: dict[str, Any], path: Sequence[str], type_: str) -> None:
+    *parents, last = path
+    for name in parents:
+        shape = shape.setdefault(name, {})
+    shape[last] = type_
+
+
+def _lacks(leaf: Leaf) -> str:
+    nulls = _member(NULLS, leaf)
+    if not has_bounds(leaf.type):
+        return f"{nulls} IS NULL"
+    stored, deleted = f'"{ROW_COUNT}"', "coalesce(deletionVector.cardinality, 0)"
+    is_empty = f"{nulls} IN ({stored}, {stored} - {deleted})"
+    is_unbounded = f"{_member(MIN, leaf)} IS NULL AND {_member(MAX, leaf)} IS NULL"
+    return f"{nulls} IS NULL OR ({is_unbounded} AND NOT {is_empty})"
+
+
+def _member(side: str, leaf: Leaf) -> str:
+    names = map(quote_identifier, leaf.physical_path)
+    return ".".join((_PARSED, side, *names))

@@ -8,23 +8,22 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from lakehand.errors import CorruptFileError, SchemaMismatchError
-from lakehand.formats.delta.protocol.intervals import integer_property
+from lakehand.formats.delta.protocol.actions import integer_property
 from lakehand.formats.delta.protocol.schema import (
     MappingMode,
     StructType,
     mapping_mode,
     physical_name,
 )
-from lakehand.formats.delta.statistics.merge import statistics_rules
+from lakehand.formats.delta.statistics.merge import StatisticsRules, statistics_rules
 from lakehand.parquet.footer_facts import check_row_count, check_size, read_facts_and_size
-from lakehand.storage.keys import is_safe_key
+from lakehand.storage.location import is_safe_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lakehand.formats.delta.log.snapshot import DeltaState
     from lakehand.formats.delta.protocol.schema import StructField
-    from lakehand.formats.delta.statistics.merge import StatisticsRules
     from lakehand.model.work import DataFile
     from lakehand.parquet.footer_facts import FileFacts
     from lakehand.storage import Store
@@ -180,7 +179,7 @@ class WriteContext:
 
     @property
     def holds_partition_columns(self) -> bool:
-        """Whether new files must hold partition columns beside the others."""
+        """Whether new files must also contain the partition columns."""
         return _MATERIALIZE_FEATURE in self.writer_features
 
     def data_fields(self) -> list[StructField]:

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from lakehand._version import __version__
 from lakehand.formats.delta.protocol.features import ROW_ID_PROPERTY, ROW_VERSION_PROPERTY
 from lakehand.formats.delta.protocol.schema import physical_name
-from lakehand.formats.delta.statistics.merge import merge_statistics
+from lakehand.formats.delta.statistics.merge import StatisticsRules, merge_statistics
 from lakehand.formats.delta.write.context import (
     CODEC_PROPERTY,
     codec_name,
     output_directory,
     partition_values_of,
 )
-from lakehand.formats.worker import CopiedFile, Copies, NotCopyable
+from lakehand.formats.worker import CopiedFile, Copies, NotCopyable, WriteSpec
 from lakehand.model.work import DataFile, StagedFile
 from lakehand.parquet.copyable import (
     CODECS,
@@ -43,9 +43,7 @@ from lakehand.parquet.row_group_copy import Source, copy_row_groups, divide
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from lakehand.formats.delta.statistics.merge import StatisticsRules
     from lakehand.formats.delta.write.context import WriteContext
-    from lakehand.formats.worker import WriteSpec
     from lakehand.parquet.copyable import CopyClass
     from lakehand.parquet.footer import Footer
 
@@ -59,7 +57,7 @@ class DeltaCopier:
     """Moves row groups between files of a table. Picklable."""
 
     context: WriteContext
-    #: How new files are to be: row groups that are otherwise are not moved. None: as they are.
+    #: How new files are written: row groups that differ are not copied. None: all are.
     spec: WriteSpec | None = None
 
     def output_directory(self, like: Sequence[DataFile]) -> str:
@@ -161,7 +159,7 @@ def _why_not_of_filters(context: WriteContext, footer: Footer, names: Sequence[s
 
 
 def _holds_row_identity(context: WriteContext, footer: Footer) -> bool:
-    """Say whether every row has its id and its commit version beside it, by the null counts."""
+    """Return whether every row has its id and its commit version stored, by the null counts."""
     properties = (ROW_ID_PROPERTY, ROW_VERSION_PROPERTY)
     columns = {leaf.path: (index, leaf) for index, leaf in enumerate(leaves(footer.schema))}
     found = [columns.get((context.configuration.get(name, ""),)) for name in properties]

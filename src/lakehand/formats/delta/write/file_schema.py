@@ -27,10 +27,9 @@ from lakehand.formats.delta.protocol.schema import (
 )
 from lakehand.formats.delta.read.file_plan import RowIdentity
 from lakehand.formats.delta.read.projection import project_rows, relabel
-from lakehand.parquet.blocks import read_blocks
 from lakehand.parquet.calendar import MARKER_KEYS
-from lakehand.parquet.checksums import crc32
-from lakehand.parquet.columns import file_columns
+from lakehand.parquet.checksums import crc32, read_blocks
+from lakehand.parquet.columns import FileColumn, file_columns
 from lakehand.parquet.footer_facts import read_many_facts
 from lakehand.parquet.rebase import RecodedCalendar
 from lakehand.parquet.row_group_reader import open_file
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.protocol.schema import DeltaType
     from lakehand.formats.delta.write.context import WriteContext
     from lakehand.model.work import DataFile, StagedFile
-    from lakehand.parquet.columns import FileColumn
     from lakehand.storage import Store
 
 _FIELD_ID = b"PARQUET:field_id"
@@ -149,7 +147,7 @@ def _needs_rebuilding(kind: DeltaType) -> bool:
 
 
 def _coded_schema(schema: pa.Schema, found: pa.Schema) -> pa.Schema:
-    """Return `schema` with dictionaries of texts where they are `found` in the place of texts."""
+    """Return `schema` with dictionaries for string columns that are dictionaries in `found`."""
     for position, kind in enumerate(found.types):
         want = schema.field(position)
         if pat.is_dictionary(kind) and kind.value_type == want.type and pat.is_string(want.type):
@@ -188,8 +186,8 @@ def partition_keys(
     """Give each file the number of its partition, by raw values of `columns` (physical names).
 
     Raw, because a value that is spelled in two ways must keep both spellings. `cubes` are the tags
-    of files that were put in order together: these stay apart from others, as one file of both
-    would be in no order.
+    of files that were clustered together: these stay apart from others, as one file of both would
+    not be clustered.
     """
     lookups = [(partition_values, column) for column in columns]
     lookups += [] if cubes is None else [(cubes, CUBE_ID)]

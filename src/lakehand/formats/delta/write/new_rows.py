@@ -18,14 +18,13 @@ from lakehand.formats.delta.protocol.schema import (
     StructType,
     physical_name,
 )
-from lakehand.formats.delta.write.context import output_directory
+from lakehand.formats.delta.write.context import WriteContext, output_directory
 from lakehand.formats.delta.write.writer import FileSeries, layout_of, write_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from types import TracebackType
 
-    from lakehand.formats.delta.write.context import WriteContext
     from lakehand.formats.rows import RowChange
     from lakehand.formats.worker import WriteSpec
     from lakehand.model.work import DataFile, StagedFile
@@ -223,7 +222,7 @@ def write_changes(
 
 
 class ChangeFiles(NewFiles):
-    """Takes rows that are new to the table, and tells readers of changes of them."""
+    """Takes new rows of the table, and writes them for change data feed readers."""
 
     def __init__(
         self, context: WriteContext, spec: WriteSpec, *, stem: str, kind: RowChange

@@ -15,7 +15,7 @@ from lakehand.formats.delta.write.file_schema import file_schema
 from lakehand.model.file_columns import SURVEY_SCHEMA
 from lakehand.model.snapshot import ROW_ID, ROW_VERSION
 from lakehand.parquet.calendar import may_contain_old_dates
-from lakehand.parquet.copyable import copy_class, empty_file_footer
+from lakehand.parquet.copyable import CopyClass, copy_class, empty_file_footer
 from lakehand.parquet.footer import (
     RowGroupField,
     fetch_footer,
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from lakehand.formats.delta.write.context import WriteContext
     from lakehand.formats.worker import WriteSpec
-    from lakehand.parquet.copyable import CopyClass
     from lakehand.parquet.footer import Footer
 
 _PARALLEL_READS = 16
@@ -113,7 +112,7 @@ def _short_name(found: CopyClass) -> str:
 
 
 def _joins(found: CopyClass, new: CopyClass) -> bool:
-    """Compare what a writer does not choose anew; it takes the codec of the files it joins."""
+    """Compare classes without the codec, which a writer takes from the files that it joins."""
     return (found.leaves, found.field_ids, found.column_orders) == (
         new.leaves,
         new.field_ids,
@@ -122,7 +121,7 @@ def _joins(found: CopyClass, new: CopyClass) -> bool:
 
 
 def _new_file_class(context: WriteContext) -> CopyClass | None:
-    """Return the class of files that are written anew; None if lakehand cannot write any."""
+    """Return the class of rewritten files; None if lakehand cannot write any."""
     identity = ((ROW_ID, ROW_ID_PROPERTY), (ROW_VERSION, ROW_VERSION_PROPERTY))
     extras = [
         (name, context.configuration.get(key, name))

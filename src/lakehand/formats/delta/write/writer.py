@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
-from itertools import chain
 from typing import TYPE_CHECKING, Self
 
 from lakehand.errors import SchemaMismatchError, UnknownColumnError, ValidationError
@@ -21,9 +20,9 @@ from lakehand.formats.delta.write.context import (
 from lakehand.formats.delta.write.file_schema import file_schema
 from lakehand.formats.rows import require_no_reserved_names
 from lakehand.model.snapshot import ROW_ID, ROW_VERSION
-from lakehand.model.work import StagedFile
+from lakehand.model.work import DataFile, StagedFile
 from lakehand.parquet.calendar import calendar_class
-from lakehand.parquet.footer_facts import dominant_codec
+from lakehand.parquet.footer_facts import FileFacts, dominant_codec
 from lakehand.parquet.rebase import RecodedCalendar, reject_old_dates
 from lakehand.parquet.rolling_writer import ParquetLayout, RollingWriter
 
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.write.context import WriteContext
     from lakehand.formats.worker import WriteSpec
     from lakehand.model.order import Term
-    from lakehand.model.work import DataFile
-    from lakehand.parquet.footer_facts import FileFacts
     from lakehand.storage import Store
 
 _FORMAT_PROPERTY = "delta.parquet.format.version"
@@ -65,12 +62,24 @@ def write_files(
     facts = context.footers.of(context.store, like)
     calendar = RecodedCalendar.of(facts)
     layout = replace(layout_of(context, spec, like, facts), key_values=dict(calendar.key_values))
-    rows = _with_one_calendar(context, batches, calendar)
+    rows = iter(_with_one_calendar(context, batches, calendar))
     if directory is None:
         directory = output_directory(context, like, partition_values)
-    prefix = f"{directory}/{stem}" if directory else stem
-    store = into or context.store
-    return _write(context, rows, layout, store=store, prefix=prefix, values=values)
+    first = next(rows, None)
+    if first is None:
+        return ()
+    with FileSeries(
+        context,
+        layout,
+        store=into or context.store,
+        prefix=f"{directory}/{stem}" if directory else stem,
+        values=values,
+        names=first.schema.names,
+    ) as series:
+        series.write(first)
+        for batch in rows:
+            series.write(batch)
+        return series.close()
 
 
 def _with_one_calendar(
@@ -139,28 +148,6 @@ def _codec(context: WriteContext, spec: WriteSpec, facts: Sequence[FileFacts]) -
     if asked is None:
         return dominant_codec(facts) or _DEFAULT_CODEC
     return codec_name(asked)
-
-
-def _write(
-    context: WriteContext,
-    batches: Iterable[pa.RecordBatch],
-    layout: ParquetLayout,
-    *,
-    store: Store,
-    prefix: str,
-    values: Mapping[str, str | None],
-) -> tuple[StagedFile, ...]:
-    rows = iter(batches)
-    first = next(rows, None)
-    if first is None:
-        return ()
-    names = first.schema.names
-    with FileSeries(
-        context, layout, store=store, prefix=prefix, values=values, names=names
-    ) as series:
-        for batch in chain([first], rows):
-            series.write(batch)
-        return series.close()
 
 
 class FileSeries:
@@ -251,7 +238,7 @@ def _identity_columns(context: WriteContext, names: Sequence[str]) -> list[tuple
     properties = {ROW_ID: ROW_ID_PROPERTY, ROW_VERSION: ROW_VERSION_PROPERTY}
     present = {name: key for name, key in properties.items() if name in names}
     if present:
-        # A column of the table's own would be written in the place of what rows are known by.
+        # A column of the table with such a name would be written instead of the row ids.
         table = context.store.url
         require_no_reserved_names(context.schema.names, table=table, operation="write")
     missing = [key for key in present.values() if key not in context.configuration]

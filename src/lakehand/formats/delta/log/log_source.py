@@ -17,10 +17,9 @@ import pyarrow.parquet as pq
 from lakehand.duckdb_pool import connect
 from lakehand.errors import CorruptFileError, CorruptLogError, ObjectNotFoundError, UnsafePathError
 from lakehand.expressions.literals import quote_string
-from lakehand.formats.delta.protocol.actions import parse_commit
-from lakehand.formats.delta.protocol.members import checked_action, load_json
+from lakehand.formats.delta.protocol.actions import checked_action, load_json, parse_commit
 from lakehand.formats.delta.protocol.names import LOG_DIRECTORY, sidecar_key
-from lakehand.parquet.duckdb_view import quoted_list
+from lakehand.parquet.columns import quoted_list
 from lakehand.parquet.footer import read_local_footer
 from lakehand.storage.scratch import holds_wildcards
 
@@ -43,7 +42,7 @@ class LogFiles:
 
     @property
     def scratch(self) -> Path:
-        """A directory of its own, for whatever must leave memory."""
+        """A separate directory, for data that does not fit into memory."""
         return self._scratch
 
     def bring(self, keys: Sequence[str]) -> list[Path]:

@@ -8,29 +8,24 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakehand.duckdb_pool import lease
-from lakehand.engine import CancelToken
+from lakehand.duckdb_pool import Config, lease
+from lakehand.engine import CancelToken, Runner
 from lakehand.engine.inline import HERE
 from lakehand.formats.base import require_support
 from lakehand.formats.optional import SupportsRowChanges
 from lakehand.model.batches import gathered
-from lakehand.rows.exchange import open_exchange
-from lakehand.runs import earlier_than, living_runs, sweep
-from lakehand.runs.operation import INLINE_BYTES, Tasks, open_run
+from lakehand.rows.table_exchange import Exchange, open_exchange
+from lakehand.runs import Run, earlier_than, living_runs, sweep
+from lakehand.runs.operation import INLINE_BYTES, Call, Tasks, open_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     import duckdb
 
-    from lakehand.duckdb_pool import Config
-    from lakehand.engine import Runner
     from lakehand.formats.rows import RowChangeWorker
     from lakehand.formats.worker import TaskLimits
     from lakehand.model.snapshot import Snapshot
-    from lakehand.rows.exchange import Exchange
-    from lakehand.runs import Run
-    from lakehand.runs.operation import Call
 
 #: What a query is asked for: each costs as much as some thousand rows.
 _ROWS_A_QUERY, _BYTES_A_QUERY = 256 * 1024, 64 * 2**20
@@ -112,7 +107,7 @@ def open_row_operation(
         run, cancel = None, CancelToken()
         if not (call.dry_run and is_here):
             sweep(call.table, clock=call.clock, takeover_after=call.settings.takeover_after)
-            # What rows were found depends on the call, which nobody else makes again.
+            # Which rows were found depends on the call, so no other run can adopt it.
             started = open_run(call, snapshot, plan, is_adoptable=False)
             run, cancel = stack.enter_context(started)
         place = stack.enter_context(open_exchange(None if is_here else run, call.settings))

@@ -53,7 +53,7 @@ def run_stream(
     environment = os.environ if die == "never" else unmeasured()
     with (folder / "driver.log").open("ab") as log:
         done = subprocess.run(
-            [sys.executable, "-m", "support.mortal_streams", json.dumps(work)],
+            [sys.executable, "-m", "support.killed_streams", json.dumps(work)],
             env={**environment, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "TZ": "UTC"},
             stdout=log,
             stderr=log,

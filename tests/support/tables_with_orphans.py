@@ -17,7 +17,7 @@ _MONTH_SECONDS = 30 * 24 * 3600
 _FOREIGN = ("_other/kept.parquet", ".hidden/kept.parquet", "readme.md")
 
 
-def make_littered_table(path: Path) -> Path:
+def make_table_with_orphans(path: Path) -> Path:
     """Make empty files; the first of each directory is in the table, the second is of today.
 
     Files of others are among them, and directories in directories.

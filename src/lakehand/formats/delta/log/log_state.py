@@ -6,13 +6,8 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lakehand.errors import (
-    CorruptFileError,
-    CorruptLogError,
-    ObjectNotFoundError,
-    VersionNotFoundError,
-)
-from lakehand.formats.delta.log.listing import find_segment
+from lakehand import errors
+from lakehand.formats.delta.log.listing import LogSegment, find_segment
 from lakehand.formats.delta.protocol.actions import Metadata, Protocol
 from lakehand.formats.delta.protocol.features import uses_in_commit_timestamps
 from lakehand.observe import get_logger, log_event
@@ -20,8 +15,7 @@ from lakehand.observe import get_logger, log_event
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from lakehand.formats.delta.log.listing import LogSegment
-    from lakehand.formats.delta.log.source import OtherAction
+    from lakehand.formats.delta.log.log_source import OtherAction
     from lakehand.storage import Store
 
 
@@ -67,7 +61,7 @@ def fold(actions: Iterable[OtherAction], *, table: str, version: int) -> LogStat
         )
     except ValueError as error:
         message = f"the log of {table} holds an action that cannot be used: {error}"
-        raise CorruptLogError(message, table=table, version=version) from error
+        raise errors.CorruptLogError(message, table=table, version=version) from error
 
 
 def _fold_domain(domains: dict[str, str], value: Mapping[str, Any]) -> None:
@@ -82,7 +76,7 @@ def _require(
 ) -> dict[str, Any]:
     if kind in newest:
         return newest[kind]
-    raise CorruptLogError(
+    raise errors.CorruptLogError(
         f"the log of {table} holds no {kind} action up to version {version}",
         table=table,
         version=version,
@@ -105,20 +99,20 @@ def load_soundly(store: Store, version: int | None, load: Callable[[LogSegment],
     while True:
         try:
             return load(segment)
-        except CorruptFileError as error:
+        except errors.CorruptFileError as error:
             distrusted.update(segment.checkpoint.keys if segment.checkpoint else ())
             segment = _without(store, segment, distrusted, error)
-        except ObjectNotFoundError as error:
+        except errors.ObjectNotFoundError as error:
             segment = _afresh(store, version, segment, error)
 
 
 def _without(
-    store: Store, segment: LogSegment, distrusted: set[str], error: CorruptFileError
+    store: Store, segment: LogSegment, distrusted: set[str], error: errors.CorruptFileError
 ) -> LogSegment:
     """Find another way to the same version, past checkpoints that cannot be read."""
     try:
         other = find_segment(store, version=segment.version, distrusted=distrusted)
-    except (CorruptLogError, VersionNotFoundError):
+    except (errors.CorruptLogError, errors.VersionNotFoundError):
         raise error from None
     if other.checkpoint == segment.checkpoint:
         raise error
@@ -136,11 +130,11 @@ def _without(
 
 
 def _afresh(
-    store: Store, version: int | None, segment: LogSegment, error: ObjectNotFoundError
+    store: Store, version: int | None, segment: LogSegment, error: errors.ObjectNotFoundError
 ) -> LogSegment:
     """Find the version again after one of its files has vanished."""
     other = find_segment(store, version=version)
     if other == segment:
         message = f"a file of version {segment.version} of {store.url} vanished: {error.message}"
-        raise CorruptLogError(message, table=store.url, version=segment.version) from error
+        raise errors.CorruptLogError(message, table=store.url, version=segment.version) from error
     return other

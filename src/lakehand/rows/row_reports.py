@@ -1,4 +1,4 @@
-"""What became of rows and files, in the numbers of the reports: all of them computed."""
+"""The numbers of reports about rows and files: all of them computed."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from lakehand.rows.inserts import Inserted
     from lakehand.rows.key_equality import KeyEquality
     from lakehand.rows.key_matching import KeyMatching
-    from lakehand.rows.operation import RowOperation
     from lakehand.rows.row_changes import CommittedChanges
+    from lakehand.rows.row_operation import RowOperation
     from lakehand.rows.search import Found
 
 

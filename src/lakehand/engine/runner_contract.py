@@ -1,43 +1,94 @@
-"""What every runner promises, and one attempt at one task."""
+"""The contract of runners: one attempt at one task, and the cores that the task may use."""
 
 from __future__ import annotations
 
 import functools
 import importlib.util
 import json
+import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from lakehand.engine.cores import granting
-from lakehand.errors import (
-    CancelledError,
-    LakehandError,
-    NotInstalledError,
-    TaskFailedError,
-    error_from_json,
-)
+from lakehand import errors
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
     from types import TracebackType
 
     from lakehand.model.reports import EngineName
     from lakehand.model.work import GroupResult
+
+_granted: ContextVar[int] = ContextVar("granted_cores", default=1)
+
+
+def usable_cores() -> int:
+    """Return the cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CoreShare:
+    """How tasks that run side by side on one machine share its cores.
+
+    Counted where the tasks run, which need not be where they are sent from.
+    """
+
+    #: All tasks, those that wait for others included.
+    tasks: int
+    #: Cores that the engine was given; None: those of the machine.
+    cores: int | None = None
+    #: Tasks that run at the same time, at most; None: one for each core.
+    slots: int | None = None
+
+    def of_task(self, index: int) -> int:
+        """Return the cores of one task, at least one; the first, which are the largest, get more.
+
+        So do the last ones, when there are no others left to keep all cores busy.
+
+        >>> [CoreShare(cores=8, tasks=3).of_task(index) for index in range(3)]
+        [3, 3, 2]
+        >>> [CoreShare(cores=2, tasks=5).of_task(index) for index in range(5)]
+        [1, 1, 1, 1, 2]
+        """
+        cores = self.cores or usable_cores()
+        slots = max(1, self.slots or cores)
+        place = index % slots
+        beside = min(slots, max(1, self.tasks - (index - place)))
+        each, left = divmod(cores, beside)
+        return max(1, each + (place < left))
+
+
+def granted_cores() -> int:
+    """Return the cores that the engine gave the task that calls; 1 outside of a task."""
+    return _granted.get()
+
+
+@contextmanager
+def granting(cores: int) -> Iterator[None]:
+    """Let the task inside the block use this many cores."""
+    token = _granted.set(cores)
+    try:
+        yield
+    finally:
+        _granted.reset(token)
 
 
 #: A function of a module, or a `functools.partial` of one, from plain JSON to plain JSON. Whatever
 #: is secret belongs into the function, not into the payload.
 Task = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
-#: How often a task is tried that ends with an exception nobody foresaw, or with its process.
+#: Attempts at a task that ends with an unexpected exception, or whose process ends.
 TASK_ATTEMPTS = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskOutcome:
-    """What came of one payload: a result or a failure."""
+    """The outcome of one payload: a result or a failure."""
 
     #: Position of the payload.
     index: int
@@ -63,7 +114,7 @@ def is_pyspark_installed() -> bool:
 def require_pyspark() -> None:
     """Raise NotInstalledError where PySpark is not installed."""
     if not is_pyspark_installed():
-        raise NotInstalledError(
+        raise errors.NotInstalledError(
             "PySpark is not installed",
             hint="install it with: pip install 'lakehand[spark]'; without Spark: --engine local",
         )
@@ -93,7 +144,7 @@ class CancelToken:
 
     def raise_if_cancelled(self) -> None:
         if self.is_cancelled:
-            raise CancelledError("stopped on request; nothing was committed")
+            raise errors.CancelledError("stopped on request; nothing was committed")
 
 
 class Ledger(Protocol):
@@ -116,7 +167,7 @@ class Ledger(Protocol):
 
 
 class Runner(Protocol):
-    """Runs a function over payloads, each in a task of its own."""
+    """Runs a function over payloads, each in a separate task."""
 
     @property
     def engine(self) -> EngineName: ...
@@ -174,7 +225,9 @@ def group_of(payload: Mapping[str, Any]) -> int | None:
 def failed_for_good(index: int, reason: str, *, attempts: int) -> TaskOutcome:
     """Return the outcome of a task that no further attempt would help."""
     times = "once" if attempts == 1 else f"{attempts} times"
-    error = TaskFailedError(f"task {index} failed {times}: {reason}", task=index, attempts=attempts)
+    error = errors.TaskFailedError(
+        f"task {index} failed {times}: {reason}", task=index, attempts=attempts
+    )
     return TaskOutcome(index=index, failure=error.to_json(), attempts=attempts)
 
 
@@ -182,31 +235,27 @@ def results_of(outcomes: Sequence[TaskOutcome]) -> list[Mapping[str, Any]]:
     """Return the results of all tasks; the first failure is raised."""
     for outcome in outcomes:
         if outcome.failure is not None:
-            raise error_from_json(outcome.failure)
+            raise errors.error_from_json(outcome.failure)
     return [outcome.result or {} for outcome in outcomes]
 
 
 def describe(error: BaseException) -> str:
-    """Return an exception that nobody foresaw as one line."""
+    """Return an unexpected exception as one line."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def attempt(function: Task, payload: str, *, cores: int = 1) -> dict[str, Any]:
-    """Run `function` on a payload of JSON text; return its `result` or its typed `failure`.
+def attempt(
+    function: Callable[..., Mapping[str, Any]], *arguments: Any, cores: int = 1
+) -> dict[str, Any]:
+    """Call `function`, which may use `cores` threads; return its `result` or typed `failure`.
 
-    The task may run threads on so many `cores`. Exceptions that are not ours pass through:
-    whether to try again is for the runner to decide.
+    Other exceptions pass through: the runner decides whether to retry.
     """
-    return attempt_call(lambda: function(json.loads(payload)), cores=cores)
-
-
-def attempt_call(call: Callable[[], Mapping[str, Any]], *, cores: int = 1) -> dict[str, Any]:
-    """Do the same with a call that has what it needs already."""
     try:
         with granting(cores):
-            result = dict(call())
-    except LakehandError as error:
+            result = dict(function(*arguments))
+    except errors.LakehandError as error:
         return {"failure": json.loads(json.dumps(error.to_json(), default=str))}
     # A result that is not plain JSON is an error of the task, found here on every runner alike.
     return {"result": json.loads(json.dumps(result))}

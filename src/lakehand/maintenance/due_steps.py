@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 from lakehand.errors import ObjectNotFoundError, RefusedError, StorageError, ValidationError
 from lakehand.formats.optional import SupportsClustering, clustering_columns
 from lakehand.model.documents import DocumentError, parse_object, read_value
-from lakehand.model.order import order_of, parse_order
-from lakehand.observe.logs import get_logger, log_event
+from lakehand.model.order import Order, order_of, parse_order
+from lakehand.observe import OnProgress, get_logger, log_event
 from lakehand.retention.vacuum import vacuum
 from lakehand.rewrite.prepare import Request
 from lakehand.rewrite.run import cluster, compact
@@ -25,11 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakehand.formats.base import FormatTable
-    from lakehand.model.order import Order
     from lakehand.model.reports import OperationReport
     from lakehand.model.retention import VacuumReport
     from lakehand.model.snapshot import Snapshot
-    from lakehand.observe import OnProgress
     from lakehand.observe.clock import Clock
     from lakehand.settings import Settings
     from lakehand.storage import Store
@@ -113,10 +111,10 @@ def _order_of_table(table: FormatTable, snapshot: Snapshot, settings: Settings) 
 
 
 def _last_stored(orders: pa.Array, files: pa.Table) -> Order | None:
-    """Return the order of most bytes that were there when files were put in order last.
+    """Return the order of most bytes, among files up to the last that was clustered.
 
-    An order that was tried on a few files is no reason to sort all the others, and rows that came
-    later are none to forget it.
+    An order that was tried on a few files is no reason to sort all the others, and later rows are
+    no reason to forget it.
     """
     known = pa.table(
         {"order": orders, "bytes": files["bytes"], "modified_at": files["modified_at"]}
@@ -161,7 +159,7 @@ def vacuum_if_due(
 def vacuum_beside_writers(
     table: FormatTable, *, settings: Settings, clock: Clock, **options: Any
 ) -> VacuumReport | None:
-    """Vacuum as writers do beside their commits: once a day unless `vacuum_interval` says it.
+    """Vacuum as writers do between commits: once a day unless `vacuum_interval` is set.
 
     The day begins with the first look, and with each try: a table that refuses to be vacuumed says
     so once a day, and two writers do not vacuum it at once.
@@ -179,9 +177,9 @@ def vacuum_beside_writers(
 def maintain_after_write(
     table: FormatTable, *, version: int, settings: Settings, clock: Clock, spark: Any = None
 ) -> None:
-    """Do for a table after a single write what a sink does beside its commits, if it is due.
+    """Do for a table after a single write what a sink does between its commits, if it is due.
 
-    What goes wrong here fails no write: it is logged.
+    An error here fails no write: it is logged.
     """
     if not settings.sink_maintenance or not _is_look_due(table.store, version, settings, clock):
         return
@@ -192,7 +190,7 @@ def maintain_after_write(
 
 
 def settings_of_writers(settings: Settings, spark: Any) -> Settings:
-    """Return the settings of maintenance beside a writer, which starts no Spark by itself."""
+    """Return the settings of a writer's maintenance, which starts no Spark by itself."""
     if spark is None and settings.sources["engine"] == "default":
         return settings.with_call({"engine": "local"})
     return settings

@@ -3,41 +3,35 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
 from lakehand.errors import LakehandError, error_from_json
-from lakehand.formats.base import require_support
+from lakehand.formats.base import FormatTable, require_support
 from lakehand.formats.optional import SupportsStatistics
 from lakehand.formats.scan import columns_with_bounds
-from lakehand.model.reports import StatisticsReport
-from lakehand.model.work import Change, DataFile, Refreshed
+from lakehand.model.reports import EngineName, Outcome, StatisticsReport
+from lakehand.model.work import Change, DataFile, Receipt, Refreshed
 from lakehand.observe import reported
-from lakehand.observe.clock import SystemClock
-from lakehand.observe.stopwatch import Stopwatch
+from lakehand.observe.clock import Clock, Stopwatch
 from lakehand.planning.restriction import files_outside_predicate
-from lakehand.runs.operation import Call, divide_files, open_tasks
+from lakehand.runs.operation import Call, CallOptions, divide_files, open_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lakehand.engine import TaskOutcome
-    from lakehand.formats.base import FormatTable
     from lakehand.formats.worker import StatisticsWorker
-    from lakehand.model.reports import EngineName, Outcome
     from lakehand.model.snapshot import Snapshot
-    from lakehand.model.work import Receipt
-    from lakehand.observe import OnProgress
-    from lakehand.observe.clock import Clock
     from lakehand.planning.footer_survey import Flags
     from lakehand.settings import Settings
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StatisticsRequest:
-    """Which files a call is about; as it is: all whose statistics are missing or incomplete."""
+    """Which files a call is about. Default: those with missing or incomplete statistics."""
 
     #: Only files whose rows all fulfil this condition.
     where: str | None = None
@@ -75,28 +69,19 @@ def recompute_statistics(
     *,
     settings: Settings,
     request: StatisticsRequest,
-    spark: Any = None,
-    dry_run: bool = False,
-    on_progress: OnProgress | None = None,
-    clock: Clock | None = None,
+    **options: Unpack[CallOptions],
 ) -> StatisticsReport:
-    """Compute the statistics of files anew where they are missing or incomplete, and commit them.
+    """Recompute missing or incomplete statistics of files, and commit them.
 
-    Rows and files stay as they are, and so does everything else that the table says of a file.
+    Rows and files do not change, nor does anything else that the log says of a file.
     """
-    watch = Stopwatch(clock or SystemClock())
+    call = Call.begin("statistics", table, settings, options)
+    watch = call.watch
     with watch.measure("plan"):
         chosen = _choose(table, settings, request, watch.clock)
-    call = Call(
-        operation="statistics",
-        table=table,
-        settings=chosen.settings,
-        watch=watch,
-        spark=spark,
-        on_progress=on_progress,
-    )
-    if dry_run or not chosen.files:
-        return _report(chosen, watch, outcome="dry_run" if dry_run else "nothing_to_do")
+    call = replace(call, settings=chosen.settings)
+    if call.dry_run or not chosen.files:
+        return _report(chosen, watch, outcome="dry_run" if call.dry_run else "nothing_to_do")
     done = _compute(chosen, call)
     if not done.refreshed:
         if len(done.failures) == len(chosen.files):

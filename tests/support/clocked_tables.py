@@ -20,7 +20,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 _names = itertools.count()
 
 
-class Lake:
+class ClockedTable:
     """A table whose files are empty objects, and the clock that dates them."""
 
     def __init__(

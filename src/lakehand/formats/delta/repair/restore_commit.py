@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import RefusedError
-from lakehand.formats.delta.log.file_table import file_keys
+from lakehand.formats.delta.log.snapshot import DeltaState, file_keys
 from lakehand.formats.delta.protocol.clustering import CLUSTERING_DOMAIN
 from lakehand.formats.delta.protocol.features import (
     ROW_ID_PROPERTY,
@@ -14,16 +14,14 @@ from lakehand.formats.delta.protocol.features import (
     require_read,
     supported_features,
 )
-from lakehand.model.work import Change
+from lakehand.model.work import Change, DataFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from lakehand.formats.base import FormatTable
-    from lakehand.formats.delta.log.snapshot import DeltaState
     from lakehand.formats.delta.protocol.actions import Metadata
     from lakehand.model.snapshot import Snapshot
-    from lakehand.model.work import DataFile
 
 #: What the log itself depends on, whichever content the table has.
 _KEPT = (
@@ -62,7 +60,7 @@ def restoring_change(table: FormatTable, snapshot: Snapshot, wanted: Snapshot) -
 def _require_features(snapshot: Snapshot, wanted: Snapshot) -> None:
     """Refuse what needs features that were dropped since: a protocol is raised by its owner only.
 
-    A protocol that has more than the old version asked for stays as it is.
+    A protocol with more features than the old version stays unchanged.
     """
     now, then = snapshot.native.protocol, wanted.native.protocol
     lost = sorted(set(supported_features(then)) - set(supported_features(now)))

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from lakehand.errors import RefusedError
 from lakehand.formats.delta.commits.create import check_names, features_of_columns
 from lakehand.formats.delta.commits.table_properties import assign_column_ids, highest_column_id
-from lakehand.formats.delta.log.snapshot import table_head
-from lakehand.formats.delta.protocol.actions import Protocol
+from lakehand.formats.delta.log.snapshot import DeltaState, table_head
+from lakehand.formats.delta.protocol.actions import Metadata, Protocol
 from lakehand.formats.delta.protocol.arrow_types import arrow_type, from_arrow
 from lakehand.formats.delta.protocol.features import FEATURES, supported_features
 from lakehand.formats.delta.protocol.schema import (
@@ -25,17 +25,14 @@ from lakehand.formats.delta.protocol.schema import (
     mapping_mode,
     parse_schema,
 )
-from lakehand.model.table_head import Evolution
+from lakehand.model.table_head import Evolution, TableHead
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     import pyarrow as pa
 
-    from lakehand.formats.delta.log.snapshot import DeltaState
-    from lakehand.formats.delta.protocol.actions import Metadata
     from lakehand.formats.delta.protocol.schema import DeltaType, StructField
-    from lakehand.model.table_head import TableHead
 
 _WIDENING = "typeWidening"
 #: What protocols without lists know from writer version 2 on, and need from 1 on: a column that is

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lakehand.settings import Settings
     from lakehand.storage import Store
 
-#: What became of rows for one target: the target, the key of the object, the number of rows.
+#: Rows for one target: the target, the key of the object, the number of rows.
 Piece = tuple[int, str, int]
 
 #: What waits to be divided; a piece is hardly larger.
@@ -37,7 +37,7 @@ class Exchange(Protocol):
     """A place for tables. Picklable."""
 
     def put(self, name: str, table: pa.Table) -> str:
-        """Leave `table` and return its key, which begins with a name and is nobody else's.
+        """Store `table` and return its key, which begins with a name and is unique.
 
         Another attempt at the same task may still write, and divide its rows otherwise.
         """
@@ -67,7 +67,7 @@ class _StoreExchange:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _DirectoryExchange:
-    """A directory of this machine: what lies there need not outlive a crash, so nobody waits."""
+    """A directory of this machine; its files need not survive a crash, so they are not synced."""
 
     directory: str
 

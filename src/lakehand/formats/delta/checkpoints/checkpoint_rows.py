@@ -12,13 +12,12 @@ from lakehand.duckdb_pool import connect
 from lakehand.errors import CorruptLogError
 from lakehand.formats.delta.protocol.arrow_types import arrow_type
 from lakehand.formats.delta.protocol.partition_values import parse_partition_values
-from lakehand.formats.delta.protocol.schema import PrimitiveType
-from lakehand.formats.delta.statistics.merge import has_bounds
+from lakehand.formats.delta.protocol.schema import DeltaType, Leaf, PrimitiveType
+from lakehand.formats.delta.statistics.merge import STATISTICS_MEMBERS, has_bounds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from lakehand.formats.delta.protocol.schema import DeltaType, Leaf
 
 _TEXTS = pa.map_(pa.string(), pa.string())
 
@@ -118,17 +117,20 @@ def statistics_type(leaves: Sequence[Leaf], *, tight_bounds: bool) -> pa.StructT
     `tight_bounds`: the table has deletion vectors, so that statistics say whether they are tight.
     """
     counted = [leaf for leaf in leaves if leaf.type != PrimitiveType("void")]
-    bounds = _nested(
-        (leaf.physical_path, arrow_type(leaf.type)) for leaf in counted if has_bounds(leaf.type)
-    )
-    nulls = _nested((leaf.physical_path, pa.int64()) for leaf in counted)
-    members = [("numRecords", pa.int64())]
-    if bounds.num_fields:
-        members += [("minValues", bounds), ("maxValues", bounds)]
-    if nulls.num_fields:
-        members.append(("nullCount", nulls))
-    if tight_bounds:
-        members.append(("tightBounds", pa.bool_()))
+    members = []
+    for member in STATISTICS_MEMBERS:
+        if member.needs_deletion_vectors and not tight_bounds:
+            continue
+        if not member.is_by_column:
+            members.append((member.name, arrow_type(member.type)))
+            continue
+        columns = _nested(
+            (leaf.physical_path, arrow_type(leaf.type if member.is_bound else member.type))
+            for leaf in counted
+            if has_bounds(leaf.type) or not member.is_bound
+        )
+        if columns.num_fields:
+            members.append((member.name, columns))
     return pa.struct(members)
 
 
@@ -197,7 +199,7 @@ def action_rows(actions: Sequence[tuple[str, Mapping[str, Any]]], schema: pa.Sch
 
 
 def in_groups(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
-    """Cut a stream of tables anew into tables of `rows` rows; the last one may be shorter."""
+    """Divide a stream of tables into tables of `rows` rows; the last one may be shorter."""
     pending: list[pa.Table] = []
     count = 0
     for table in tables:
@@ -214,7 +216,7 @@ def in_groups(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
 
 
 def parse_statistics(texts: pa.ChunkedArray, type_: pa.StructType) -> pa.Array:
-    """Return the statistics in JSON `texts` as structs of `type_`.
+    """Return the statistics, given as JSON, as structs of `type_`.
 
     What is absent or cannot be read becomes null, which readers take for unknown. Decimals are
     exact, because the text of a number is never read as a float on its way.

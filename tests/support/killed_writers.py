@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # A server that has imported what writers need, and started no thread, makes one in milliseconds.
 _processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(["support.mortal_writers", "lakehand.formats.delta.table"])
+_processes.set_forkserver_preload(["support.killed_writers", "lakehand.formats.delta.table"])
 
 #: Longest life of a writer, in steps: more than it needs for all of its epochs.
 _LONG_LIFE = 400
