@@ -48,7 +48,7 @@ LIMITS = {
     "modules imported by exactly one other": (82, "under 80"),
     "import lines and __all__, percent of lines": (8.9, "under 8"),
     "core methods of the format protocols": (27, "about 20"),
-    "optional methods of the format protocols": (51, "none"),
+    "optional methods of the format protocols": (52, "none"),
     "file names used twice or more": (26, "under 20"),
     'look-ups settings["..."]': (0, "0"),
 }

@@ -76,3 +76,9 @@ def storage_profile(config: ServiceConfig, url: str) -> str | None:
         if matches(url, pattern)
     ]
     return max(found)[1] if found else None
+
+
+def storage_options(config: ServiceConfig, url: str) -> Mapping[str, str] | None:
+    """Return the options of the storage section that a URL belongs to, with their secrets."""
+    name = storage_profile(config, url)
+    return None if name is None else config.storage[name].resolve()

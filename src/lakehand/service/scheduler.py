@@ -8,18 +8,23 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from lakehand._version import __version__
 from lakehand.errors import LakehandError, NotATableError
 from lakehand.formats.optional import SupportsPolling
 from lakehand.formats.registry import load_format
-from lakehand.model.maintenance import MAINTENANCE_STEPS
 from lakehand.observe.logs import get_logger, log_event
 from lakehand.service.discovery import discover
-from lakehand.service.policies import TablePolicy, find_policy, storage_profile
-from lakehand.service.store.records import JobRequest
+from lakehand.service.policies import TablePolicy, find_policy, storage_options
+from lakehand.service.triggers import (
+    LOOK_SOON,
+    changes_seen,
+    find_trigger,
+    job_request,
+    state_after,
+)
 from lakehand.storage import open_store
 
 if TYPE_CHECKING:
@@ -31,8 +36,8 @@ if TYPE_CHECKING:
     from lakehand.service.store.table_registry import RegisteredTable, TableRegistry
     from lakehand.service.store.worker_registry import WorkerRegistry
 
-#: A table is looked at so soon after a change, then ever later.
-_LOOK_SOON, _LOOK_STEP, _LOOK_LATE = 60.0, 30.0, 3600.0
+#: A table that does not change is looked at ever later.
+_LOOK_STEP, _LOOK_LATE = 30.0, 3600.0
 #: Tables that are looked at in one tick.
 _LOOKS_PER_TICK = 500
 #: A worker that was silent for so many leases is lost.
@@ -107,8 +112,7 @@ class Scheduler:
 
     def storage_options(self, url: str) -> Mapping[str, str] | None:
         """Return the options of the storage section that a URL belongs to."""
-        name = storage_profile(self.config, url)
-        return None if name is None else self.config.storage[name].resolve()
+        return storage_options(self.config, url)
 
     # -- looks ----------------------------------------------------------------------------------
 
@@ -124,52 +128,43 @@ class Scheduler:
             self._tables.failed_to_look(table.id, error.to_json(), look_every=_later(table))
             done.errors.append({"url": table.url, **error.to_json()})
             return
-        has_changed = version is not None and version != table.assessed_version
-        known = version if version is not None else table.version
-        commits = _commits_since(table, known)
         policy = self.policy_of(table)
-        trigger = self._trigger(table, policy, commits, now) if policy.enabled else None
-        values: dict[str, Any] = {"version": known, "last_error": None, "error_count": 0}
+        changes = changes_seen(table, version)
+        trigger = find_trigger(table, policy, changes, now)
+        values = state_after(changes, trigger, now)
         if trigger is not None:
-            done.queued += self._enqueue(table, policy, "maintain", trigger, known)
-            values |= {
-                "assessed_at": now,
-                "assessed_version": known,
-                "commits_since": 0,
-                "bytes_since": 0,
-            }
-        else:
-            values["commits_since"] = commits
+            done.queued += self._enqueue(table, policy, "maintain", trigger, version)
+        elif table.assessed_version is not None and version < table.assessed_version:
+            # The table was replaced by a new one, or a notification named a version too high.
+            values["assessed_version"] = version
         if policy.enabled:
             done.queued += self._enqueue_scheduled(table, policy, now)
-        look_every = _LOOK_SOON if has_changed else _later(table)
-        self._tables.looked(table.id, look_every=look_every, policy=policy.name, **values)
+        is_busy = version != table.version or (policy.enabled and changes.commits > 0)
+        look_every = LOOK_SOON if is_busy else _later(table)
+        self._tables.looked(
+            table.id,
+            look_every=look_every,
+            version_before=table.version,
+            policy=policy.name,
+            last_error=None,
+            error_count=0,
+            **values,
+        )
 
-    def _latest_version(self, table: RegisteredTable) -> int | None:
+    def _latest_version(self, table: RegisteredTable) -> int:
         table_format = load_format(table.format or "delta")
         store = open_store(table.url, self.storage_options(table.url))
         if not isinstance(table_format, SupportsPolling):
             return table_format.open(store).snapshot().version
-        version = table_format.latest_version(store, after=table.version)
-        if version is None and table.version is None:
+        version = None
+        if table.version is not None:
+            version = table_format.latest_version(store, after=table.version - 1)
+        if version is None:
+            # The version that is known is not there: it was a wrong one, or of an earlier table.
+            version = table_format.latest_version(store)
+        if version is None:
             raise NotATableError(f"there is no table at {table.url}", table=table.url)
         return version
-
-    def _trigger(
-        self, table: RegisteredTable, policy: Policy, commits: int, now: float
-    ) -> str | None:
-        """Return why a table is to be maintained now; None if it is not."""
-        after = policy.check_after
-        if table.assessed_at is None:
-            return "found"
-        if commits == 0:
-            return None
-        if commits >= after.commits:
-            return "commits"
-        if table.bytes_since >= after.bytes:
-            return "bytes"
-        waited = timedelta(seconds=now - table.assessed_at)
-        return "time" if waited >= after.time else None
 
     def _enqueue(
         self,
@@ -181,22 +176,10 @@ class Scheduler:
     ) -> int:
         if verb in self._tables.held_verbs(table.id, lakehand=__version__):
             return 0
-        options = {}
-        if verb == "maintain":
-            options["skip"] = sorted(set(MAINTENANCE_STEPS) - set(policy.steps))
-        request = JobRequest(
-            table_id=table.id,
-            verb=verb,
-            trigger=trigger,
-            options=options,
-            reasons=[f"version {version}"],
-            pool=policy.pool,
-            engine=self._engine_of(policy.pool),
+        request = job_request(
+            self.config, table, policy, verb=verb, trigger=trigger, version=version
         )
         return int(self._jobs.enqueue(request).is_new)
-
-    def _engine_of(self, name: str) -> str:
-        return next(pool.engine for pool in self.config.pools if pool.name == name)
 
     def _enqueue_scheduled(self, table: RegisteredTable, policy: Policy, now: float) -> int:
         """Queue the verbs whose time has come since the last look."""
@@ -219,11 +202,4 @@ class Scheduler:
 
 def _later(table: RegisteredTable) -> float:
     """Return when to look again at a table that has not changed: ever later, up to an hour."""
-    return min(_LOOK_LATE, max(_LOOK_SOON, table.look_every) + _LOOK_STEP)
-
-
-def _commits_since(table: RegisteredTable, version: int | None) -> int:
-    """Return how many commits have come since the table was assessed, as far as it is known."""
-    if version is None or table.assessed_version is None:
-        return table.commits_since
-    return max(table.commits_since, version - table.assessed_version)
+    return min(_LOOK_LATE, max(LOOK_SOON, table.look_every) + _LOOK_STEP)
