@@ -189,8 +189,12 @@ LANCE = f"o.lance/_versions/{2**64 - 1 - 9}.manifest"
     [
         ([record(LOG)], [(URL, 7)]),
         ([record(LOG, "s3:ObjectCreated:CompleteMultipartUpload")], [(URL, 7)]),
-        ([record(LOG.replace("orders", "a+b/c%C3%A9"))], [("s3://lake/a b/cé", 7)]),
-        ([record(f"lake/{LOG}")], [(URL, 7)]),
+        (
+            [record(LOG.replace("orders", "a+b/c%C3%A9"))],
+            [("s3://lake/a b/cé", 7), ("s3://lake/a+b/c%C3%A9", 7)],
+        ),
+        ([record(f"lake/{LOG}")], [("s3://lake/lake/orders", 7)]),
+        ([record("../../x/" + LOG)], []),
         ([record(LOG), record(LOG.replace("7.", "9.")), record(LOG)], [(URL, 9)]),
         ([record(LANCE)], [("s3://lake/o.lance", 9)]),
         ([record("o.lance/_versions/12.manifest")], [("s3://lake/o.lance", 12)]),

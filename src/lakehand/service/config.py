@@ -83,6 +83,24 @@ def _positive(value: Any) -> int:
     return number
 
 
+def split_address(address: str) -> tuple[str, int]:
+    """Return host and port of `host:port`; ValueError if it is not one.
+
+    >>> split_address("[::1]:8484")
+    ('::1', 8484)
+    """
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or int(port) >= 2**16:
+        raise ValueError("it is not an address such as 127.0.0.1:8484")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _address(value: Any) -> str:
+    text = parse_string(value)
+    split_address(text)
+    return text
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServiceSection:
     """`[service]`: the service itself."""
@@ -93,8 +111,15 @@ class ServiceSection:
     drain_timeout: timedelta = _key(parse_duration, timedelta(minutes=5))
     keep_history: timedelta = _key(parse_duration, timedelta(days=90))
     max_concurrent_jobs: int = _key(_positive, 4)
-    #: Address of the web role, where notifications arrive.
-    listen: str = _key(parse_string, "127.0.0.1:8484")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WebSection:
+    """`[web]`: the HTTP server, where notifications arrive."""
+
+    listen: str = _key(_address, "127.0.0.1:8484")
+    #: What requests must carry. Without it only this machine may connect.
+    token: str | None = _key(_secret, None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -173,6 +198,7 @@ class ServiceConfig:
     """Everything that the file says."""
 
     service: ServiceSection = ServiceSection()
+    web: WebSection = WebSection()
     sources: tuple[SourceSection, ...] = ()
     storage: Mapping[str, StorageSection] = field(default_factory=dict)
     pools: tuple[PoolSection, ...] = (PoolSection(name="default"),)
@@ -181,7 +207,7 @@ class ServiceConfig:
     path: Path | None = None
 
 
-_SECTIONS = {"service", "source", "storage", "pool", "policy", "hook"}
+_SECTIONS = {"service", "web", "source", "storage", "pool", "policy", "hook"}
 
 
 def load_config(path: str | Path) -> ServiceConfig:
@@ -207,6 +233,7 @@ def parse_config(document: Mapping[str, Any], *, path: Path | None = None) -> Se
     _refuse_unknown(document, _SECTIONS, "the file")
     config = ServiceConfig(
         service=_read(ServiceSection, document.get("service", {}), "[service]"),
+        web=_read(WebSection, document.get("web", {}), "[web]"),
         sources=_read_all(SourceSection, document, "source"),
         storage=_read_storage(_table(document, "storage")),
         pools=_read_all(PoolSection, document, "pool") or (PoolSection(name="default"),),
@@ -339,6 +366,8 @@ def _parsed(parse: Callable[[Any], Any], value: Any, where: str) -> Any:
     try:
         return parse(value)
     except (ValueError, TypeError, AttributeError, ArithmeticError) as error:
+        if parse is _secret:  # What stands there may be one.
+            raise ConfigError(f"{where} cannot be used: {error}") from None
         raise ConfigError(f"{where} cannot be {value!r}: {error}") from error
 
 
@@ -366,3 +395,5 @@ def _check_names(config: ServiceConfig) -> None:
     for hook in config.hooks:
         if bool(hook.command) == bool(hook.url):
             raise ConfigError("a [[hook]] has either a command or a url")
+        if hook.command and hook.secret:
+            raise ConfigError("a [[hook]] with a command has no secret: it signs requests to a url")

@@ -7,6 +7,7 @@ repeated, late or wrong costs time or a needless job, and nothing else.
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote_plus
@@ -28,7 +29,7 @@ from lakehand.service.triggers import (
 from lakehand.storage.location import path_to_url
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from sqlalchemy import Connection
 
@@ -102,17 +103,14 @@ def read_object_events(document: Any) -> list[Notification]:
     if len(records) > _MAX_RECORDS:
         raise _wrong(f"an event document has at most {_MAX_RECORDS} records", "Records")
     newest: dict[str, Notification] = {}
-    for record in records:
-        found = _read_record(record)
-        if found is None:
-            continue
+    for found in (one for record in records for one in _read_record(record)):
         known = newest.get(found.url)
         if known is None or (known.version or 0) < (found.version or 0):
             newest[found.url] = found
     return list(newest.values())
 
 
-def _read_record(record: Any) -> Notification | None:
+def _read_record(record: Any) -> Iterator[Notification]:
     try:
         bucket, key = record["s3"]["bucket"]["name"], record["s3"]["object"]["key"]
         name = record.get("eventName", "")
@@ -122,13 +120,15 @@ def _read_record(record: Any) -> Notification | None:
     if not all(isinstance(part, str) for part in (bucket, key, name)):
         raise _wrong("a record's bucket, key and event name are strings", "Records")
     if "ObjectCreated" not in name:
-        return None
-    # Some servers put the bucket before the key.
-    found = commit_of_key(unquote_plus(key).removeprefix(f"{bucket}/"))
-    if found is None or found[2] > _LARGEST:
-        return None
-    root, _, version = found
-    return Notification(url=path_to_url(f"s3://{bucket}/{root}"), version=version)
+        return
+    # AWS and MinIO encode the key as in a form, versitygw does not: a table that one of the two
+    # readings names and that does not exist is ignored.
+    for spelling in dict.fromkeys((unquote_plus(key), key)):
+        found = commit_of_key(spelling)
+        if found is not None and found[2] <= _LARGEST:
+            root, _, version = found
+            with suppress(LakehandError):  # Such as a key with '..' in it: no table is there.
+                yield Notification(url=path_to_url(f"s3://{bucket}/{root}"), version=version)
 
 
 class Notifications:
