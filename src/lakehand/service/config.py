@@ -7,12 +7,12 @@ not silently become none.
 from __future__ import annotations
 
 import difflib
-import os
 import tomllib
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
 from lakehand.errors import ConfigError, LakehandError
@@ -26,7 +26,8 @@ from lakehand.model.quantities import (
     parse_number,
     parse_string,
 )
-from lakehand.service.job_states import LANE_OF
+from lakehand.model.secrets import SECRET_KINDS, parse_secret, read_secret
+from lakehand.service.job_states import EVENT_KINDS, LANE_OF
 from lakehand.service.schedules import Schedule
 from lakehand.settings import find_setting
 
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 CONFIG_NAME = "lakehand.toml"
-#: How a secret is named: it is read when it is needed, and never stored.
-_SECRET_KINDS = ("env:", "file:")
 
 
 def _key(parse: Callable[[Any], Any], default: Any = ..., **options: Any) -> Any:
@@ -59,13 +58,6 @@ def _zone(value: Any) -> ZoneInfo:
         raise ValueError(f"{value!r} is not a time zone such as Europe/Berlin") from error
 
 
-def _secret(value: Any) -> str:
-    text = parse_string(value)
-    if not text.startswith(_SECRET_KINDS):
-        raise ValueError("a secret is named as env:VARIABLE or file:/path, not written here")
-    return text
-
-
 def _steps(value: Any) -> tuple[str, ...]:
     steps = tuple(step.replace("-", "_") for step in _texts(value))
     for step in steps:
@@ -81,6 +73,30 @@ def _positive(value: Any) -> int:
     if number < 1:
         raise ValueError("it must be at least 1")
     return number
+
+
+def _hook_url(value: Any) -> str:
+    """Check the URL of a webhook, or the place of one that is secret."""
+    text = parse_string(value)
+    if text.startswith(SECRET_KINDS):
+        return text
+    parts = urlsplit(text)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username:
+        raise ValueError("it is not a URL such as https://example.com/hook, nor env:VARIABLE")
+    return text
+
+
+def _event_patterns(value: Any) -> tuple[str, ...]:
+    patterns = _texts(value)
+    known = ["*", *EVENT_KINDS, *{f"{kind.partition('.')[0]}.*" for kind in EVENT_KINDS}]
+    for pattern in patterns:
+        if pattern not in known:
+            near = difflib.get_close_matches(pattern, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known))}"
+            raise ValueError(f"there is no event {pattern!r}; {hint}")
+    if not patterns:
+        raise ValueError("a hook without events is never called")
+    return patterns
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -119,7 +135,7 @@ class WebSection:
 
     listen: str = _key(_address, "127.0.0.1:8484")
     #: What requests must carry. Without it only this machine may connect.
-    token: str | None = _key(_secret, None)
+    token: str | None = _key(parse_secret, None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -186,10 +202,11 @@ class Policy:
 class HookSection:
     """`[[hook]]`: a command or a webhook that is called after events."""
 
-    events: tuple[str, ...] = _key(_texts)
+    events: tuple[str, ...] = _key(_event_patterns)
     command: tuple[str, ...] = _key(_texts, ())
-    url: str | None = _key(parse_string, None)
-    secret: str | None = _key(_secret, None)
+    #: May hold a token, so that it is never shown; env: and file: name its place.
+    url: str | None = _key(_hook_url, None, repr=False)
+    secret: str | None = _key(parse_secret, None)
     timeout: timedelta = _key(parse_duration, timedelta(seconds=30))
 
 
@@ -245,20 +262,6 @@ def parse_config(document: Mapping[str, Any], *, path: Path | None = None) -> Se
     return config
 
 
-def read_secret(place: str) -> str:
-    """Return a secret that is named as `env:VARIABLE` or `file:/path`."""
-    kind, _, name = place.partition(":")
-    if kind == "env":
-        value = os.environ.get(name)
-        if value is None:
-            raise ConfigError(f"the environment variable {name}, which holds a secret, is not set")
-        return value.strip()
-    try:
-        return Path(name).read_text().strip()
-    except OSError as error:
-        raise ConfigError(f"the file {name}, which holds a secret, cannot be read") from error
-
-
 def _read(section: type[Any], given: Any, where: str, **known: Any) -> Any:
     """Build a section from what the file gives for it."""
     if not isinstance(given, dict):
@@ -295,7 +298,7 @@ def _read_storage(given: Mapping[str, Any]) -> dict[str, StorageSection]:
         options = {
             key: _parsed(parse_string, value, f"{where} {key}") for key, value in rest.items()
         }
-        secrets = {key: value for key, value in options.items() if value.startswith(_SECRET_KINDS)}
+        secrets = {key: value for key, value in options.items() if value.startswith(SECRET_KINDS)}
         found[name] = StorageSection(
             match=_parsed(_texts, values.get("match", ["**"]), f"{where} match"),
             options={key: value for key, value in options.items() if key not in secrets},
@@ -366,7 +369,7 @@ def _parsed(parse: Callable[[Any], Any], value: Any, where: str) -> Any:
     try:
         return parse(value)
     except (ValueError, TypeError, AttributeError, ArithmeticError) as error:
-        if parse is _secret:  # What stands there may be one.
+        if parse in (parse_secret, _hook_url):  # What stands there may be one.
             raise ConfigError(f"{where} cannot be used: {error}") from None
         raise ConfigError(f"{where} cannot be {value!r}: {error}") from error
 
@@ -392,7 +395,13 @@ def _check_names(config: ServiceConfig) -> None:
         if policy.pool not in pools:
             message = f"[policy.{policy.name}] names the pool {policy.pool!r}, which does not exist"
             raise ConfigError(message, hint=f"the pools are {', '.join(sorted(pools))}")
-    for hook in config.hooks:
+    _check_hooks(config.hooks)
+
+
+def _check_hooks(hooks: tuple[HookSection, ...]) -> None:
+    for number, hook in enumerate(hooks):
+        if (hook.url, hook.command) in [(one.url, one.command) for one in hooks[:number]]:
+            raise ConfigError("two [[hook]] sections call the same: name all events in one of them")
         if bool(hook.command) == bool(hook.url):
             raise ConfigError("a [[hook]] has either a command or a url")
         if hook.command and hook.secret:

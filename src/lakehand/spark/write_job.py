@@ -21,6 +21,7 @@ from lakehand.observe.logs import get_logger, log_event
 from lakehand.sink.committing import RaceLimit
 from lakehand.sink.descriptor import Descriptor, require_files, require_fit
 from lakehand.sink.epochs import delete_unreported
+from lakehand.sink.notify import flush_notifications
 from lakehand.sink.sink_options import SinkOptions
 from lakehand.sink.staging import DescribedFiles, FileStaging, write_spec
 from lakehand.sink.target import Target
@@ -147,6 +148,8 @@ class WriteJob:
             checkpoint_if_due(handle, version)
             clock = SystemClock()
             maintain_after_write(handle, version=version, settings=self.settings, clock=clock)
+            # Spark may end this process as soon as the commit is done.
+            flush_notifications()
         return receipt
 
     def _begin_commit(

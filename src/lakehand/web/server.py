@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from lakehand.errors import ConfigError, ServiceError
+from lakehand.model.secrets import read_secret
 from lakehand.observe.logs import get_logger, log_event
-from lakehand.service.config import read_secret, split_address
+from lakehand.service.config import split_address
 from lakehand.service.notifications import Notifications
 from lakehand.web.access import AccessRules
 from lakehand.web.app import create_app
