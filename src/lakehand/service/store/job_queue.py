@@ -174,8 +174,15 @@ class JobQueue:
             table_id = connection.execute(statement).scalar_one_or_none()
             self._end_attempt(connection, job_id, fence, end)
             if table_id is not None:
+                details = {} if end.error is None else {"code": end.error.get("code")}
                 record_event(
-                    connection, now, f"job.{state}", job=job_id, table=table_id, outcome=end.outcome
+                    connection,
+                    now,
+                    f"job.{state}",
+                    job=job_id,
+                    table=table_id,
+                    outcome=end.outcome,
+                    **details,
                 )
         if table_id is None:
             raise _lost(job_id, fence)
