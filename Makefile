@@ -6,10 +6,10 @@ BIN := $(VENV)/bin
 PYTEST_WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help environment setup lint check test coverage bench soak demo docs clean
+.PHONY: help environment setup lint check test coverage bench soak demo demo-service docs clean
 
 help: ## list these commands
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
 
 environment: $(VENV)/.ready
 
@@ -60,6 +60,9 @@ soak: setup ## the long versions of the concurrency and crash tests
 
 demo: environment ## a real table full of small files: before, after, rows proved equal
 	@$(BIN)/python scripts/demo.py
+
+demo-service: environment ## 50 tables with writers, looked after by lakehand serve
+	@$(BIN)/python scripts/demo_service.py
 
 docs: environment ## regenerate the reference pages from the code
 	$(BIN)/python scripts/generate_settings.py

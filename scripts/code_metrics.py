@@ -43,13 +43,13 @@ class Metric:
 #: For each number its limit and its goal. A limit is lowered when the code improves; raising one
 #: needs a reason in the commit message.
 LIMITS = {
-    "modules": (404, "340 to 370"),
-    "lines": (78_200, "about 62,000, new capabilities aside"),
-    "modules imported by exactly one other": (82, "under 80"),
+    "modules": (407, "340 to 370"),
+    "lines": (79_000, "about 62,000, new capabilities aside"),
+    "modules imported by exactly one other": (84, "under 80"),
     "import lines and __all__, percent of lines": (8.9, "under 8"),
     "core methods of the format protocols": (27, "about 20"),
     "optional methods of the format protocols": (52, "none"),
-    "file names used twice or more": (26, "under 20"),
+    "file names used twice or more": (27, "under 20"),
     'look-ups settings["..."]': (0, "0"),
 }
 

@@ -88,7 +88,17 @@ def open_table(
     `storage_options` are credentials and endpoints that the environment does not provide. Other
     keyword arguments are settings, by name or alias.
     """
-    chosen = Settings(settings)
+    return open_with(Settings(settings), uri, storage_options=storage_options, spark=spark)
+
+
+def open_with(
+    chosen: Settings,
+    uri: str | Path | Store,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    spark: Any = None,
+) -> Table:
+    """Open a table with settings, which may hold those of a policy."""
     store = _store(uri, storage_options).with_settings(chosen)
     table_format = detect_format(store)
     chosen = chosen.with_defaults(table_format.defaults)

@@ -61,14 +61,16 @@ def test_a_table_of_large_files_is_healthy_and_says_what_it_looked_at():
 
 
 def test_small_files_are_unhealthy_once_compaction_would_save_most_of_them():
-    table = Monitored(*(add(f"{n}.parquet") for n in range(5)))
+    table = Monitored(*(add(f"{n}.parquet") for n in range(10)))
     assert failing(table.check()) == ["small_file_ratio"]
-    assert failing(table.check(max_small_file_ratio=0.8)) == []
-    assert failing(table.check(max_small_file_ratio=0.79)) == ["small_file_ratio"]
+    assert failing(table.check(max_small_file_ratio=0.9)) == []
+    assert failing(table.check(max_small_file_ratio=0.89)) == ["small_file_ratio"]
 
 
-def test_a_few_small_files_that_compaction_leaves_alone_are_no_reason_for_an_alarm():
-    assert Monitored(*(add(f"{n}.parquet") for n in range(4))).check().healthy
+def test_a_few_small_files_that_maintain_leaves_alone_are_no_reason_for_an_alarm():
+    assert Monitored(*(add(f"{n}.parquet") for n in range(9))).check().healthy
+    few = Monitored(*(add(f"{n}.parquet") for n in range(4)))
+    assert failing(few.check(automatic_min_files=4)) == ["small_file_ratio"]
 
 
 def test_deleted_rows_are_unhealthy_above_their_threshold():
@@ -152,9 +154,10 @@ def test_a_store_that_does_not_answer_is_unhealthy():
     assert "hidden-secret" not in json.dumps(report.to_json())
 
 
-def test_the_command_prints_the_promised_fields_and_exits_with_5(tmp_path, capsys):
+def test_the_command_prints_the_promised_fields_and_exits_with_5(tmp_path, capsys, monkeypatch):
     table = make_table(tmp_path / "events")
     before = fingerprint(table)
+    monkeypatch.setenv("LAKEHAND_AUTOMATIC_MIN_FILES", "2")
     assert run(["health", str(table), "--json"]) == 5
     document = json.loads(capsys.readouterr().out)
     promised = {"healthy", "version", "file_count", "latency_ms", "score", "reasons", "checks"}

@@ -10,6 +10,7 @@ import pytest
 import lakehand
 from lakehand.errors import ValidationError
 from lakehand.service.config import parse_config
+from lakehand.service.job_specs import table_policy
 from lakehand.service.notifications import (
     Notification,
     Notifications,
@@ -110,7 +111,10 @@ def test_a_disabled_policy_and_a_held_verb_queue_nothing(database):
     )
     with database.transaction() as connection:
         tables.change_in(connection, 1, version=40)
-    tables.hold(1, "maintain", {"code": "X"}, job_id=1, lakehand=lakehand.__version__)
+    digest = table_policy(service.config, tables.get(1)).digest
+    tables.hold(
+        1, "maintain", {"code": "X"}, job_id=1, lakehand=lakehand.__version__, policy=digest
+    )
     with database.transaction() as connection:
         tables.change_in(connection, 1, version=39)
     assert service.receive(Notification(url=URL, version=40)) == "noted"

@@ -13,8 +13,7 @@ import pytest
 
 import lakehand
 from lakehand.service.config import parse_config
-from lakehand.service.job_main import JobSpec
-from lakehand.service.policies import storage_options
+from lakehand.service.job_specs import JobSpecs
 from lakehand.service.scheduler import Scheduler
 from lakehand.service.store.job_queue import JobQueue
 from lakehand.service.store.table_registry import TableRegistry
@@ -66,21 +65,11 @@ class Service:
             self.jobs,
             self.tables,
             self.workers,
-            spec_of=self.spec_of,
+            spec_of=JobSpecs(self.config, self.jobs, self.tables).of,
             options=WorkerOptions(slots=1),
         )
         self.server = WebServer(self.config, database, **parts)
         self.answers = []
-
-    def spec_of(self, job):
-        table = self.tables.get(job.table_id)
-        return JobSpec(
-            url=table.url,
-            verb=job.verb,
-            options=job.options,
-            settings=self.scheduler.table_policy(table).policy.settings,
-            storage_options=storage_options(self.config, table.url),
-        )
 
     def run(self, table, verb="maintain"):
         job_id = self.jobs.enqueue(request(table.id, verb)).job_id

@@ -183,9 +183,8 @@ def _overlap_depth(table: FormatTable, snapshot: Snapshot) -> float | None:
 def _checks(measures: Measures, settings: Settings) -> Iterator[Check]:
     damaged = len(measures.damage)
     yield Check(code="damaged_files", value=damaged, limit=0, passed=not damaged)
-    # Compaction ignores fewer files than this.
-    saves_enough = measures.excess_file_count >= settings.min_files
-    small = measures.excess_file_ratio if saves_enough else 0.0
+    # What no automatic run would compact is no reason for an alarm.
+    small = measures.automatic_excess_file_count / max(measures.file_count, 1)
     yield _check("small_file_ratio", small, settings)
     yield _check("deleted_row_ratio", measures.deleted_row_ratio, settings)
     yield _check("commits_since_checkpoint", measures.commits_since_checkpoint, settings)

@@ -78,6 +78,8 @@ class Measures:
     total_bytes: int
     #: Age of the oldest commit after the last checkpoint; None: there is none, or not checked.
     uncovered_age: timedelta | None = None
+    #: Files that an automatic compaction would save: it leaves partitions with few small files.
+    automatic_excess_file_count: int = 0
     #: Size of unreferenced files; None: not checked.
     orphan_bytes: int | None = None
     #: Average overlap depth in the table's clustering columns; None: it has none, or not checked.

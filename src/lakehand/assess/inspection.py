@@ -14,6 +14,7 @@ from lakehand.errors import ValidationError
 from lakehand.observe import reported
 from lakehand.planning.file_bounds import extents_of, value_bounds
 from lakehand.planning.overlap import overlap_depth
+from lakehand.planning.policy import automatic_min_files
 from lakehand.planning.probes import ProbeSet, probes_of_bounds, skip_rate
 from lakehand.sorting.ordering import orderable_columns
 
@@ -241,6 +242,9 @@ def measure(snapshot: Snapshot, *, settings: Settings) -> Measures:
         file_count=files.num_rows,
         small_file_count=int(np.count_nonzero(sizes < small_bytes)),
         excess_file_count=_excess_files(sizes, partitions, small_bytes, target_bytes),
+        automatic_excess_file_count=_excess_files(
+            sizes, partitions, small_bytes, target_bytes, min_files=automatic_min_files(settings)
+        ),
         deleted_rows=_total(files["deleted_rows"]),
         physical_rows=_total(files["rows"]),
         files_without_rows=files["rows"].null_count,
@@ -304,14 +308,22 @@ def _value_numbers(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def _excess_files(
-    sizes: np.ndarray, partitions: np.ndarray, small_bytes: int, target_bytes: int
+    sizes: np.ndarray,
+    partitions: np.ndarray,
+    small_bytes: int,
+    target_bytes: int,
+    *,
+    min_files: int = 1,
 ) -> int:
-    """Count the small files beyond those that their bytes would fill at the target size."""
+    """Count the small files beyond those that their bytes would fill at the target size.
+
+    Only partitions with at least `min_files` of them count.
+    """
     small = sizes < small_bytes
     counts = np.bincount(partitions[small])
     filled = np.bincount(partitions[small], weights=sizes[small])
     needed = np.maximum(np.ceil(filled / target_bytes), counts > 0)
-    return int(np.maximum(counts - needed, 0).sum())
+    return int(np.maximum(counts - needed, 0)[counts >= min_files].sum())
 
 
 def _histogram(sizes: np.ndarray, target_bytes: int) -> tuple[SizeRange, ...]:

@@ -51,6 +51,7 @@ COMMANDS: Mapping[str, str] = {
     "checkpoint": "Write a checkpoint, so that a table opens fast.",
     "clean-logs": "Delete expired log entries.",
     "restore": "Restore an earlier version of a table.",
+    "serve": "Look after all tables, in the background.",
     "settings": "Show every setting and where its value comes from.",
 }
 

@@ -23,7 +23,7 @@ from lakehand.engine.worker import FUNCTION, LOAD, PARK, PAYLOAD, TAKE
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_PROGRAM = "from lakehand.engine import worker; worker.main({})"
+_PROGRAM = "from lakehand.engine import worker; worker.run_worker({})"
 _TERMINATE_SECONDS = 1.0
 _ANSWER_SECONDS = 5.0
 

@@ -67,6 +67,19 @@ def main(descriptor: int) -> None:
             connection.send_bytes(json.dumps(answer).encode())
 
 
+def run_worker(descriptor: int) -> None:
+    """Run tasks until the driver has no more of them, and end the process."""
+    code = 0
+    try:
+        main(descriptor)
+    except SystemExit as left:
+        code = int(left.code or 0)
+    # Nothing is left to do; libraries print complaints where an interpreter ends step by step.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
 def _next(inbox: queue.SimpleQueue[bytes], patience: float | None) -> bytes:
     try:
         return inbox.get(timeout=patience)

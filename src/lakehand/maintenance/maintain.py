@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from lakehand.observe.clock import Clock
     from lakehand.settings import Settings
 
+_STOPPED_EARLY = "stopped early"
 #: Files that are as they should be are not called left.
 _IN_SHAPE = (Reason.LARGE_ENOUGH, Reason.IN_ORDER, Reason.ADOPTED)
 
@@ -104,9 +105,15 @@ def maintain(
         version=work.version,
         steps=steps,
         dry_run=dry_run,
+        stopped_early=any(_is_part(step) for step in steps),
         errors=tuple(error for step in steps for error in step.errors),
         duration_ms=watch.total_milliseconds(),
     )
+
+
+def _is_part(step: MaintenanceStep) -> bool:
+    """Say whether a step, or a part of it, was not begun because the call was wound down."""
+    return step.reason == _STOPPED_EARLY or getattr(step.report, "stopped_early", False)
 
 
 def _sum_of(steps: Collection[MaintenanceStep]) -> MaintenanceOutcome:
@@ -178,7 +185,7 @@ class _Maintenance:
             reason = "not wanted" if lacking is None else lacking
             return MaintenanceStep(step=verb, outcome="left_out", reason=reason)
         if is_winding_down():
-            return MaintenanceStep(step=verb, outcome="left_out", reason="stopped early")
+            return MaintenanceStep(step=verb, outcome="left_out", reason=_STOPPED_EARLY)
         return self._guard(verb, step)
 
     def _guard(self, verb: str, step: Callable[[], MaintenanceStep]) -> MaintenanceStep:

@@ -159,6 +159,8 @@ class MaintenanceReport(Report):
     steps: tuple[MaintenanceStep, ...]
     #: Whether nothing was changed.
     dry_run: bool
+    #: Whether work was left for another call, because this one was asked to end.
+    stopped_early: bool = False
     #: Errors of all steps, each with the name of the `step`; the other steps ran.
     errors: tuple[Mapping[str, Any], ...] = ()
     #: Duration of the call.

@@ -30,6 +30,12 @@ TINY_GROUP_ROWS = 20_000
 _ROW_GROUPS_PER_TARGET = 16
 
 
+def automatic_min_files(settings: Settings) -> int:
+    """Return how many small files a partition must have for an automatic run."""
+    is_given = settings.sources["min_files"] != "default"
+    return settings.min_files if is_given else settings.automatic_min_files
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompactionPolicy:
     """The settings that determine a plan. Fields have the names of the settings."""
@@ -57,8 +63,8 @@ class CompactionPolicy:
     def from_settings(cls, settings: Settings, *, automatic: bool = False) -> Self:
         """Return the policy of settings; an automatic run waits for more files."""
         values = {field.name: settings[field.name] for field in fields(cls)}
-        if automatic and settings.sources["min_files"] == "default":
-            values["min_files"] = settings.automatic_min_files
+        if automatic:
+            values["min_files"] = automatic_min_files(settings)
         return cls(**values)
 
     @property

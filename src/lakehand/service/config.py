@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +33,8 @@ from lakehand.settings import find_setting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from lakehand.settings import Setting
 
 CONFIG_NAME = "lakehand.toml"
 
@@ -124,8 +126,12 @@ class ServiceSection:
     store: str = _key(parse_string, "sqlite:///lakehand.db")
     time_zone: ZoneInfo = _key(_zone, ZoneInfo("UTC"))
     lease: timedelta = _key(parse_duration, timedelta(seconds=60))
+    #: A table is looked at so soon after a change, then ever later while it does not change.
+    poll_interval: timedelta = _key(parse_duration, timedelta(minutes=1))
+    max_poll_interval: timedelta = _key(parse_duration, timedelta(hours=1))
     drain_timeout: timedelta = _key(parse_duration, timedelta(minutes=5))
     keep_history: timedelta = _key(parse_duration, timedelta(days=90))
+    #: Jobs that each worker runs at once; pools limit what all workers run together.
     max_concurrent_jobs: int = _key(_positive, 4)
 
 
@@ -173,6 +179,10 @@ class PoolSection:
     remote: str | None = _key(parse_string, None)
 
 
+#: Where the file has no pools: only the slots of the workers limit what runs.
+DEFAULT_POOL = PoolSection(name="default", max_running=64)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckAfter:
     """`check_after`: a table is assessed after any of these."""
@@ -218,7 +228,7 @@ class ServiceConfig:
     web: WebSection = WebSection()
     sources: tuple[SourceSection, ...] = ()
     storage: Mapping[str, StorageSection] = field(default_factory=dict)
-    pools: tuple[PoolSection, ...] = (PoolSection(name="default"),)
+    pools: tuple[PoolSection, ...] = (DEFAULT_POOL,)
     policies: tuple[Policy, ...] = (Policy(name="default"),)
     hooks: tuple[HookSection, ...] = ()
     path: Path | None = None
@@ -240,7 +250,7 @@ def load_config(path: str | Path) -> ServiceConfig:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{file} is not valid TOML: {error}") from error
     try:
-        return parse_config(document, path=file)
+        return _resolve_paths(parse_config(document, path=file), file.absolute().parent)
     except ConfigError as error:
         raise ConfigError(f"{file}: {error.message}", hint=error.hint) from error
 
@@ -253,13 +263,45 @@ def parse_config(document: Mapping[str, Any], *, path: Path | None = None) -> Se
         web=_read(WebSection, document.get("web", {}), "[web]"),
         sources=_read_all(SourceSection, document, "source"),
         storage=_read_storage(_table(document, "storage")),
-        pools=_read_all(PoolSection, document, "pool") or (PoolSection(name="default"),),
+        pools=_read_all(PoolSection, document, "pool") or (DEFAULT_POOL,),
         policies=_read_policies(_table(document, "policy")),
         hooks=_read_all(HookSection, document, "hook"),
         path=path,
     )
     _check_names(config)
     return config
+
+
+def _resolve_paths(config: ServiceConfig, directory: Path) -> ServiceConfig:
+    """Read relative paths from the directory of the file, wherever the service is started."""
+    kind, separator, database = config.service.store.partition(":///")
+    store = config.service.store
+    if separator and kind.startswith("sqlite") and database:
+        store = f"{kind}:///{directory / database}"
+
+    def absolute(patterns: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(
+            pattern if "://" in pattern or pattern.startswith("**") else str(directory / pattern)
+            for pattern in patterns
+        )
+
+    def absolute_unless_name(patterns: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(absolute((pattern,))[0] if "/" in pattern else pattern for pattern in patterns)
+
+    return replace(
+        config,
+        service=replace(config.service, store=store),
+        sources=tuple(
+            replace(one, include=absolute(one.include), exclude=absolute(one.exclude))
+            for one in config.sources
+        ),
+        storage={
+            name: replace(one, match=absolute(one.match)) for name, one in config.storage.items()
+        },
+        policies=tuple(
+            replace(one, match=absolute_unless_name(one.match)) for one in config.policies
+        ),
+    )
 
 
 def _read(section: type[Any], given: Any, where: str, **known: Any) -> Any:
@@ -321,7 +363,8 @@ def _read_policy(name: str, values: Mapping[str, Any]) -> Policy:
     for key, value in values.items():
         if key in own or key in {"check_after", "schedule"}:
             continue
-        settings[_setting_name(key, own, where)] = value
+        setting = _find_setting(key, own, where)
+        settings[setting.name] = setting.in_its_unit(key, value)
     plain = {key: value for key, value in values.items() if key in own}
     return _read(  # type: ignore[no-any-return]
         Policy,
@@ -334,9 +377,9 @@ def _read_policy(name: str, values: Mapping[str, Any]) -> Policy:
     )
 
 
-def _setting_name(key: str, own: set[str], where: str) -> str:
+def _find_setting(key: str, own: set[str], where: str) -> Setting:
     try:
-        return find_setting(key).name
+        return find_setting(key)
     except LakehandError as error:
         near = difflib.get_close_matches(key, [*own, "check_after", "schedule"], n=1)
         hint = f"did you mean {near[0]}?" if near else error.hint

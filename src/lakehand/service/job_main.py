@@ -37,13 +37,19 @@ class JobSpec:
 
     url: str
     verb: str
-    #: Arguments of the verb, and settings by name.
+    #: Arguments of the verb.
     options: Mapping[str, Any] = field(default_factory=dict)
+    #: Settings of the table, above its properties; those of its policy are below them.
     settings: Mapping[str, Any] = field(default_factory=dict)
+    policy_settings: Mapping[str, Any] = field(default_factory=dict)
+    #: What a verb is held for: another policy lifts the hold.
+    policy_digest: str = ""
     storage_options: Mapping[str, str] = field(default_factory=dict)
     #: Runs of earlier attempts at the table, which have ended.
     known_dead: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
+    #: Seconds after which files may be rewritten that were too new for this job.
+    check_again_after: float = 300.0
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -51,10 +57,12 @@ class JobSpec:
 
 def run_job(spec: JobSpec, control: RunControl, on_progress: Callable[[Progress], None]) -> Any:
     """Run the verb of a job on its table and return its report."""
-    from lakehand.table import open_table
+    from lakehand.settings import Settings, parse_settings
+    from lakehand.table import open_with
 
-    settings: dict[str, Any] = dict(spec.settings)
-    table = open_table(spec.url, storage_options=dict(spec.storage_options) or None, **settings)
+    policy = parse_settings(spec.policy_settings, "policy")
+    settings = Settings(spec.settings, policy=policy)
+    table = open_with(settings, spec.url, storage_options=dict(spec.storage_options) or None)
     with controlled(control):
         return _call(table, spec, on_progress)
 
@@ -168,4 +176,7 @@ def _own_output() -> TextIO:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    # Libraries print complaints where an interpreter ends step by step.
+    sys.stderr.flush()
+    os._exit(code)

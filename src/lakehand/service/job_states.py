@@ -24,6 +24,7 @@ Outcome = Literal[
     "cancelled",
     "superseded",
     "table_gone",
+    "disabled",
     "lease_lost",
 ]
 #: What a queued job waits for.
@@ -125,6 +126,8 @@ _RULES = {
     "STORE_FULL": _UNREACHABLE,
     "RUN_TAKEN": _CONFLICT,
     "TASK_FAILED": _FAILED,
+    # A secret that this worker cannot read: another worker may, or this one after a change.
+    "CONFIG_ERROR": _UNREACHABLE,
 }
 
 

@@ -17,9 +17,8 @@ from lakehand.errors import LakehandError, ValidationError
 from lakehand.formats.registry import commit_of_key
 from lakehand.observe.logs import get_logger, log_event
 from lakehand.service.discovery import find_table, source_of
-from lakehand.service.policies import find_policy, storage_options
+from lakehand.service.job_specs import storage_options, table_policy
 from lakehand.service.triggers import (
-    LOOK_SOON,
     changes_notified,
     find_trigger,
     job_request,
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from lakehand.service.config import ServiceConfig
+    from lakehand.service.policies import TablePolicy
     from lakehand.service.store.database import Database
     from lakehand.service.store.job_queue import JobQueue
     from lakehand.service.store.table_registry import RegisteredTable, TableRegistry
@@ -166,29 +166,40 @@ class Notifications:
         now: float,
         notification: Notification,
     ) -> Effect:
-        policy = find_policy(self.config.policies, table.url, table.name)
+        applied = table_policy(self.config, table)
+        policy = applied.policy
         changes = changes_notified(table, notification.version, notification.bytes)
         if changes.version == table.version and notification.version is not None:
             return "known"
         trigger = find_trigger(table, policy, changes, now)
-        held = self._tables.held_in(
-            connection, table.id, version=changes.version, lakehand=__version__
+        is_queued = trigger is not None and self._enqueue(
+            connection, table, applied, trigger, changes.version
         )
-        if trigger is not None and "maintain" not in held:
-            request = job_request(
-                self.config,
-                table,
-                policy,
-                verb="maintain",
-                trigger=trigger,
-                version=changes.version,
-            )
-            self._jobs.enqueue_in(connection, request)
         look_at = now if notification.version is None else next_look_at(table, policy, now)
-        values = {"look_at": look_at, "look_every": LOOK_SOON}
-        values |= state_after(changes, trigger, now)
+        soon = self.config.service.poll_interval.total_seconds()
+        values = {"look_at": look_at, "look_every": soon, **state_after(changes, trigger, now)}
         self._tables.change_in(connection, table.id, **values)
-        return "noted" if trigger is None or "maintain" in held else "queued"
+        return "queued" if is_queued else "noted"
+
+    def _enqueue(
+        self,
+        connection: Connection,
+        table: RegisteredTable,
+        applied: TablePolicy,
+        trigger: str,
+        version: int | None,
+    ) -> bool:
+        """Queue the maintenance of a table, unless it is held; say whether it is queued."""
+        held = self._tables.held_in(
+            connection, table.id, version=version, lakehand=__version__, policy=applied.digest
+        )
+        if "maintain" in held:
+            return False
+        request = job_request(
+            self.config, table, applied.policy, verb="maintain", trigger=trigger, version=version
+        )
+        self._jobs.enqueue_in(connection, request)
+        return True
 
     def discover(self, url: str) -> bool:
         """Register the table at a URL below a source, if there is one; it is looked at next."""

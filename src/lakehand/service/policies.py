@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakehand.service.url_patterns import matches, matches_name, split_pattern
-from lakehand.settings import Settings
+from lakehand.settings import Settings, parse_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -48,13 +48,10 @@ class TablePolicy:
 
     def settings(self, properties: Mapping[str, str] | None = None) -> Settings:
         """Return the settings of the table's jobs; `sources` says where each came from."""
-        parsed = {
-            name: Settings({name: value}, environment={})[name]
-            for name, value in self.policy.settings.items()
-        }
-        chosen = Settings(self.overrides, properties=properties, defaults=parsed)
+        parsed = parse_settings(self.policy.settings, f"policy {self.policy.name}")
+        chosen = Settings(self.overrides, properties=properties, policy=parsed)
         for name in parsed:
-            if chosen.sources[name] == "default":
+            if chosen.sources[name] == "policy":
                 chosen.sources[name] = f"policy {self.policy.name}"
         for name in self.overrides:
             chosen.sources[name] = "table"
@@ -76,9 +73,3 @@ def storage_profile(config: ServiceConfig, url: str) -> str | None:
         if matches(url, pattern)
     ]
     return max(found)[1] if found else None
-
-
-def storage_options(config: ServiceConfig, url: str) -> Mapping[str, str] | None:
-    """Return the options of the storage section that a URL belongs to, with their secrets."""
-    name = storage_profile(config, url)
-    return None if name is None else config.storage[name].resolve()

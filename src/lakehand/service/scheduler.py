@@ -17,29 +17,27 @@ from lakehand.formats.optional import SupportsPolling
 from lakehand.formats.registry import load_format
 from lakehand.observe.logs import get_logger, log_event
 from lakehand.service.discovery import discover
-from lakehand.service.policies import TablePolicy, find_policy, storage_options
-from lakehand.service.triggers import (
-    LOOK_SOON,
-    changes_seen,
-    find_trigger,
-    job_request,
-    state_after,
-)
+from lakehand.service.job_specs import storage_options, table_policy
+from lakehand.service.store.job_claims import configure_pools
+from lakehand.service.triggers import changes_seen, find_trigger, job_request, state_after
 from lakehand.storage import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lakehand.service.config import Policy, ServiceConfig
+    from lakehand.service.config import ServiceConfig, SourceSection
+    from lakehand.service.policies import TablePolicy
     from lakehand.service.store.database import Database
     from lakehand.service.store.job_queue import JobQueue
     from lakehand.service.store.table_registry import RegisteredTable, TableRegistry
     from lakehand.service.store.worker_registry import WorkerRegistry
 
-#: A table that does not change is looked at ever later.
-_LOOK_STEP, _LOOK_LATE = 30.0, 3600.0
+#: How much later than the last time a table is looked at that has not changed.
+_LOOK_STEP = 0.5
 #: Tables that are looked at in one tick.
 _LOOKS_PER_TICK = 500
+#: When a cron expression is due that has no further time.
+_NEVER = 9_999_999_999.0
 #: A worker that was silent for so many leases is lost.
 _LEASES_SILENT = 3
 _logger = get_logger(__name__)
@@ -76,39 +74,53 @@ class Scheduler:
         self._workers = workers
         #: When each source was listed last, by its name.
         self._listed_at: dict[str, float] = {}
-        #: When scheduled verbs are due next, by table and verb.
-        self._due_at: dict[tuple[int, str], float] = {}
 
     def tick(self) -> Tick:
         """Do all that is due now."""
         done = Tick()
-        now = self._database.time()
-        done.freed = len(self._jobs.free_dead())
+        self.free_dead(done)
+        self.discover(done)
+        self.look(done)
+        return done
+
+    def apply(self, config: ServiceConfig) -> None:
+        """Go on with another configuration: its pools, sources and policies hold from now on."""
+        configure_pools(self._database, config.pools)
+        changed = {source for source in config.sources if source not in self.config.sources}
+        for source in changed:
+            self._listed_at.pop(source.name, None)
+        self.config = config
+        self._tables.look_at_all()
+
+    def free_dead(self, done: Tick) -> None:
+        """Put back the jobs of dead workers."""
+        done.freed += len(self._jobs.free_dead())
         lease = self.config.service.lease.total_seconds()
         self._workers.forget_lost(silent_seconds=_LEASES_SILENT * lease)
-        self._discover(done, now)
-        for table in self._tables.to_look_at(limit=_LOOKS_PER_TICK):
-            self._look(table, done, now)
-        return done
 
     # -- discovery ------------------------------------------------------------------------------
 
-    def _discover(self, done: Tick, now: float) -> None:
+    def discover(self, done: Tick) -> None:
+        """List the sources whose time has come."""
+        now = self._database.time()
         for source in self.config.sources:
             if now - self._listed_at.get(source.name, 0.0) < source.every.total_seconds():
                 continue
             self._listed_at[source.name] = now
-            found = discover(source, self.storage_options)
-            done.errors += found.errors
-            if found.is_complete:
-                new, gone = self._tables.see(found.tables, source=source.name)
-                done.gone += len(gone)
-            else:
-                # What could not be listed may hold tables that are known: none of them is gone.
-                new = sum(self._tables.add(one, source=source.name)[1] for one in found.tables)
-            done.found += new
-            for error in found.errors:
-                log_event(_logger, logging.WARNING, "discovery_failed", "%s", error["message"])
+            self._discover(source, done)
+
+    def _discover(self, source: SourceSection, done: Tick) -> None:
+        found = discover(source, self.storage_options)
+        done.errors += found.errors
+        if found.is_complete:
+            new, gone = self._tables.see(found.tables, source=source.name)
+            done.gone += len(gone)
+        else:
+            # What could not be listed may hold tables that are known: none of them is gone.
+            new = sum(self._tables.add(one, source=source.name)[1] for one in found.tables)
+        done.found += new
+        for error in found.errors:
+            log_event(_logger, logging.WARNING, "discovery_failed", "%s", error["message"])
 
     def storage_options(self, url: str) -> Mapping[str, str] | None:
         """Return the options of the storage section that a URL belongs to."""
@@ -116,8 +128,11 @@ class Scheduler:
 
     # -- looks ----------------------------------------------------------------------------------
 
-    def policy_of(self, table: RegisteredTable) -> Policy:
-        return find_policy(self.config.policies, table.url, table.name)
+    def look(self, done: Tick) -> None:
+        """Look at the tables whose time has come."""
+        now = self._database.time()
+        for table in self._tables.to_look_at(limit=_LOOKS_PER_TICK):
+            self._look(table, done, now)
 
     def _look(self, table: RegisteredTable, done: Tick, now: float) -> None:
         """Look whether a table has new commits, and queue what is due."""
@@ -125,31 +140,39 @@ class Scheduler:
         try:
             version = self._latest_version(table)
         except LakehandError as error:
-            self._tables.failed_to_look(table.id, error.to_json(), look_every=_later(table))
+            self._tables.failed_to_look(table.id, error.to_json(), look_every=self._later(table))
             done.errors.append({"url": table.url, **error.to_json()})
             return
-        policy = self.policy_of(table)
+        applied = table_policy(self.config, table)
+        policy = applied.policy
         changes = changes_seen(table, version)
         trigger = find_trigger(table, policy, changes, now)
         values = state_after(changes, trigger, now)
+        if not policy.enabled:
+            self._jobs.cancel_queued(table.id, outcome="disabled")
         if trigger is not None:
-            done.queued += self._enqueue(table, policy, "maintain", trigger, version)
+            done.queued += self._enqueue(table, applied, "maintain", trigger, version)
         elif table.assessed_version is not None and version < table.assessed_version:
             # The table was replaced by a new one, or a notification named a version too high.
             values["assessed_version"] = version
-        if policy.enabled:
-            done.queued += self._enqueue_scheduled(table, policy, now)
+        soon = self.config.service.poll_interval.total_seconds()
         is_busy = version != table.version or (policy.enabled and changes.commits > 0)
-        look_every = LOOK_SOON if is_busy else _later(table)
-        self._tables.looked(
-            table.id,
-            look_every=look_every,
-            version_before=table.version,
-            policy=policy.name,
-            last_error=None,
-            error_count=0,
-            **values,
-        )
+        look_every = soon if is_busy else self._later(table)
+        if policy.enabled and policy.schedule:
+            queued, scheduled = self._enqueue_scheduled(table, applied, now)
+            done.queued += queued
+            values["scheduled"] = scheduled
+            due = min(next_due["at"] for next_due in scheduled.values())
+            look_every = max(0.0, min(look_every, due - now))
+        values |= {"policy": policy.name, "last_error": None, "error_count": 0}
+        self._tables.looked(table.id, look_every=look_every, version_before=table.version, **values)
+
+    def _later(self, table: RegisteredTable) -> float:
+        """Return after how long to look again at a table that has not changed: ever later."""
+        service = self.config.service
+        soon = service.poll_interval.total_seconds()
+        later = max(soon, table.look_every) + _LOOK_STEP * soon
+        return min(max(soon, service.max_poll_interval.total_seconds()), later)
 
     def _latest_version(self, table: RegisteredTable) -> int:
         table_format = load_format(table.format or "delta")
@@ -169,37 +192,36 @@ class Scheduler:
     def _enqueue(
         self,
         table: RegisteredTable,
-        policy: Policy,
+        applied: TablePolicy,
         verb: str,
         trigger: str,
         version: int | None,
     ) -> int:
-        if verb in self._tables.held_verbs(table.id, lakehand=__version__):
+        held = self._tables.held_verbs(table.id, lakehand=__version__, policy=applied.digest)
+        if verb in held:
             return 0
         request = job_request(
-            self.config, table, policy, verb=verb, trigger=trigger, version=version
+            self.config, table, applied.policy, verb=verb, trigger=trigger, version=version
         )
         return int(self._jobs.enqueue(request).is_new)
 
-    def _enqueue_scheduled(self, table: RegisteredTable, policy: Policy, now: float) -> int:
-        """Queue the verbs whose time has come since the last look."""
+    def _enqueue_scheduled(
+        self, table: RegisteredTable, applied: TablePolicy, now: float
+    ) -> tuple[int, dict[str, dict[str, Any]]]:
+        """Queue the verbs whose time has come; return how many, and when each is due next.
+
+        What was due while no scheduler ran is queued once, late.
+        """
         queued = 0
+        scheduled = {}
         moment = datetime.fromtimestamp(now, UTC)
-        for verb, schedule in policy.schedule.items():
-            key = (table.id, verb)
-            due = self._due_at.get(key)
-            if due is not None and due <= now:
-                queued += self._enqueue(table, policy, verb, "schedule", table.version)
-            if due is None or due <= now:
+        for verb, schedule in applied.policy.schedule.items():
+            known = table.scheduled.get(verb, {})
+            at = known.get("at") if known.get("cron") == schedule.expression else None
+            if at is not None and at <= now:
+                queued += self._enqueue(table, applied, verb, "schedule", table.version)
+            if at is None or at <= now:
                 following = schedule.next_after(moment, self.config.service.time_zone)
-                self._due_at[key] = float("inf") if following is None else following.timestamp()
-        return queued
-
-    def table_policy(self, table: RegisteredTable) -> TablePolicy:
-        """Return the policy of a table with its overrides."""
-        return TablePolicy(policy=self.policy_of(table), overrides=table.overrides)
-
-
-def _later(table: RegisteredTable) -> float:
-    """Return when to look again at a table that has not changed: ever later, up to an hour."""
-    return min(_LOOK_LATE, max(LOOK_SOON, table.look_every) + _LOOK_STEP)
+                at = _NEVER if following is None else following.timestamp()
+            scheduled[verb] = {"at": at, "cron": schedule.expression}
+        return queued, scheduled

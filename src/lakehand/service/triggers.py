@@ -9,14 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakehand.model.maintenance import MAINTENANCE_STEPS
+from lakehand.service.job_specs import pool_of
 from lakehand.service.store.records import JobRequest
 
 if TYPE_CHECKING:
     from lakehand.service.config import Policy, ServiceConfig
     from lakehand.service.store.table_registry import RegisteredTable
-
-#: A table is looked at so soon after a change.
-LOOK_SOON = 60.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,5 +119,5 @@ def job_request(
         options=options,
         reasons=[f"version {version}"],
         pool=policy.pool,
-        engine=next(pool.engine for pool in config.pools if pool.name == policy.pool),
+        engine=pool_of(config, policy.pool).engine,
     )

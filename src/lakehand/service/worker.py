@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import platform
@@ -17,7 +18,7 @@ from lakehand.observe.clock import SystemClock
 from lakehand.observe.logs import get_logger, log_event
 from lakehand.service.job_process import JobProcess, ProcessEndedError
 from lakehand.service.job_states import LEASE_LOST, retry_rule
-from lakehand.service.store.records import AttemptEnd, Claim
+from lakehand.service.store.records import AttemptEnd, Claim, JobRequest
 from lakehand.service.store.worker_registry import Worker
 
 if TYPE_CHECKING:
@@ -79,6 +80,8 @@ class JobWorker:
         self._draining = threading.Event()
         #: Set: end now; jobs are given back.
         self._stopping = threading.Event()
+        #: Set: all slots have ended.
+        self._ended = threading.Event()
         self._threads: list[threading.Thread] = []
 
     # -- the worker ---------------------------------------------------------------------------
@@ -101,6 +104,20 @@ class JobWorker:
             slot = threading.Thread(target=self._serve, args=(number,), name=f"slot-{number}")
             slot.start()
             self._threads.append(slot)
+        threading.Thread(target=self._tell_alive, name="worker-beat", daemon=True).start()
+
+    def _tell_alive(self) -> None:
+        """Tell the store that the worker is alive, and hear what it is asked to do."""
+        while not self._ended.wait(self.options.lease_seconds / 3):
+            try:
+                wish = self._workers.beat(self.options.id)
+            except LakehandError as error:
+                log_event(_logger, logging.WARNING, "store_failed", "%s", error.message)
+                continue
+            if wish == "drain":
+                self.drain()
+            elif wish == "stop":
+                self.stop()
 
     def drain(self) -> None:
         """Claim no further job, and wind running ones down."""
@@ -113,12 +130,20 @@ class JobWorker:
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait until all slots have ended; say whether they have."""
+        until = None if timeout is None else self._clock.monotonic() + timeout
         for thread in self._threads:
-            thread.join(timeout)
+            thread.join(None if until is None else max(0.0, until - self._clock.monotonic()))
         is_over = not any(thread.is_alive() for thread in self._threads)
-        if is_over:
-            self._workers.stop(self.options.id)
+        if is_over and not self._ended.is_set():
+            self._ended.set()
+            with contextlib.suppress(JobStoreError):  # It is then taken to be lost.
+                self._workers.stop(self.options.id)
         return is_over
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether the worker takes no further job, because it was told or asked to end."""
+        return self._draining.is_set()
 
     def _serve(self, number: int) -> None:
         process: JobProcess | None = None
@@ -155,10 +180,12 @@ class JobWorker:
         try:
             spec = self._spec_of(job)
         except LakehandError as error:
-            self._end(job, {"error": error.to_json()})
+            self._end(job, None, {"error": error.to_json()})
             return process
         if process is None:
             process = JobProcess()
+        message = "%s of %s started (job %d)"
+        log_event(_logger, logging.INFO, "job_started", message, job.verb, spec.url, job.id)
         try:
             process.begin(spec)
             end = self._watch(job, process)
@@ -173,7 +200,7 @@ class JobWorker:
             process.kill()
             self._give_back(job, "the worker was stopped")
             return None
-        self._end(job, end)
+        self._end(job, spec, end)
         if process.jobs >= _JOBS_PER_PROCESS:
             process.close()
             return None
@@ -219,17 +246,33 @@ class JobWorker:
             log_event(_logger, logging.WARNING, "store_failed", "%s", error.message)
             return None
 
-    def _end(self, job: Job, end: Mapping[str, Any]) -> None:
+    def _end(self, job: Job, spec: JobSpec | None, end: Mapping[str, Any]) -> None:
         """Record how a job ended: done, to be continued, to be retried, or failed for good."""
         spent = end.get("spent", {})
+        self._log_end(job, spec, end)
+        digest = "" if spec is None else spec.policy_digest
         try:
-            if "report" in end:
-                self._end_with_report(job, end["report"], spent)
+            if "error" in end:
+                self._end_with_error(job, end["error"], spent, policy=digest)
+            elif (failed := _failed_step(end["report"])) is not None:
+                self._end_with_error(job, failed, spent, policy=digest, report=end["report"])
             else:
-                self._end_with_error(job, end["error"], spent)
+                self._end_with_report(job, end["report"], spent)
+                self._check_again(job, spec, end["report"])
         except (LeaseLostError, JobStoreError) as error:
             # What was committed is in the table; the job is freed when its lease has run out.
             log_event(_logger, logging.WARNING, "end_not_noted", "%s", error.message, job=job.id)
+
+    def _log_end(self, job: Job, spec: JobSpec | None, end: Mapping[str, Any]) -> None:
+        where = f"table {job.table_id}" if spec is None else spec.url
+        if "error" in end:
+            message = "%s of %s failed (job %d): %s"
+            values = (job.verb, where, job.id, end["error"].get("message"))
+            log_event(_logger, logging.WARNING, "job_failed", message, *values)
+            return
+        message = "%s of %s ended (job %d): %s"
+        values = (job.verb, where, job.id, describe_end(end["report"]))
+        log_event(_logger, logging.INFO, "job_ended", message, *values)
 
     def _end_with_report(
         self, job: Job, report: Mapping[str, Any], spent: Mapping[str, float]
@@ -242,14 +285,41 @@ class JobWorker:
         end = AttemptEnd(outcome=outcome, report=report, spent=spent)
         self._jobs.finish(job.id, job.fence, end, state="succeeded")
 
+    def _check_again(self, job: Job, spec: JobSpec | None, report: Mapping[str, Any]) -> None:
+        """Queue the job once more for when the files that were too new for it are old enough.
+
+        Without that, a table that nobody writes to any more would keep its last small files.
+        """
+        if spec is None or _is_part(report) or not _left_new_files(report):
+            return
+        self._jobs.enqueue(
+            JobRequest(
+                table_id=job.table_id,
+                verb=job.verb,
+                trigger="quiet_period",
+                scope=job.scope,
+                options=job.options,
+                reasons=["files were written within quiet_period"],
+                delay=spec.check_again_after,
+                engine=job.engine,
+                pool=job.pool,
+            )
+        )
+
     def _end_with_error(
-        self, job: Job, error: Mapping[str, Any], spent: Mapping[str, float]
+        self,
+        job: Job,
+        error: Mapping[str, Any],
+        spent: Mapping[str, float],
+        *,
+        policy: str,
+        report: Mapping[str, Any] | None = None,
     ) -> None:
         if error.get("code") == "CANCELLED":
             end = AttemptEnd(outcome="cancelled", error=error, spent=spent)
             self._jobs.finish(job.id, job.fence, end, state="cancelled")
             return
-        end = AttemptEnd(outcome="failed", error=error, spent=spent)
+        end = AttemptEnd(outcome="failed", error=error, report=report, spent=spent)
         rule = retry_rule(error)
         delay = None if rule is None else rule.delay_after(job.attempt, self._chance)
         if delay is not None and job.attempt < job.max_attempts:
@@ -257,7 +327,14 @@ class JobWorker:
             return
         if rule is None:
             # Before the job ends: nothing may queue the verb again in between.
-            self._tables.hold(job.table_id, job.verb, error, job_id=job.id, lakehand=__version__)
+            self._tables.hold(
+                job.table_id,
+                job.verb,
+                error,
+                job_id=job.id,
+                lakehand=__version__,
+                policy=policy,
+            )
         self._jobs.finish(job.id, job.fence, end, state="failed")
 
     def _give_back(self, job: Job, reason: str) -> None:
@@ -278,8 +355,47 @@ class JobWorker:
             log_event(_logger, logging.WARNING, "not_given_back", "%s", failed.message, job=job.id)
 
 
-def _is_part(report: Mapping[str, Any]) -> bool:
-    """Say whether an operation, or a step of it, was wound down."""
+def describe_end(report: Mapping[str, Any]) -> str:
+    """Say in a few words what a job did.
+
+    >>> describe_end({"outcome": "committed", "files_before": 9, "files_after": 1})
+    'committed, 9 files became 1'
+    """
+    parts = [str(report.get("outcome", "done"))]
+    done = [step["step"] for step in report.get("steps") or () if step["outcome"] == "committed"]
+    if done:
+        parts = [" and ".join(done)]
+    parts += [
+        f"{part['files_before']:,} files became {part['files_after']:,}"
+        for part in _reports(report)
+        if part.get("files_before") and part.get("files_before") != part.get("files_after")
+    ]
+    if _is_part(report):
+        parts.append("stopped early, the rest is queued")
+    elif _left_new_files(report):
+        parts.append("new files are left for later")
+    return ", ".join(parts)
+
+
+def _reports(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return a report and those of its steps."""
     steps = report.get("steps") or ()
-    parts = [report, *(step.get("report") or {} for step in steps)]
-    return any(part.get("stopped_early") for part in parts)
+    return [report, *(step.get("report") or {} for step in steps)]
+
+
+def _failed_step(report: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return why a step of `maintain` has failed, if one has; the others were taken."""
+    failed = [step for step in report.get("steps") or () if step["outcome"] == "failed"]
+    errors = [error for step in failed for error in (step["error"], *report["errors"]) if error]
+    return next(iter(errors), None)
+
+
+def _is_part(report: Mapping[str, Any]) -> bool:
+    """Say whether an operation was wound down, and something of it is left."""
+    return bool(report.get("stopped_early"))
+
+
+def _left_new_files(report: Mapping[str, Any]) -> bool:
+    """Say whether files were left because they had been written lately."""
+    parts = _reports(report)
+    return any((part.get("files_left") or {}).get("recently_written") for part in parts)

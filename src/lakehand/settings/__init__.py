@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from lakehand.settings.setting import Setting
-from lakehand.settings.values import AREAS, SETTINGS, Settings, find_setting
+from lakehand.settings.values import AREAS, SETTINGS, Settings, find_setting, parse_settings
 
-__all__ = ["AREAS", "SETTINGS", "Setting", "Settings", "find_setting"]
+__all__ = ["AREAS", "SETTINGS", "Setting", "Settings", "find_setting", "parse_settings"]

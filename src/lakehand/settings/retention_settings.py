@@ -79,8 +79,8 @@ HEALTH: tuple[Setting, ...] = (
         name="max_small_file_ratio",
         parse=parse_number,
         default=0.5,
-        help="A table is unhealthy if compaction would save more than this fraction of its files, "
-        "and at least `min_files` of them.",
+        help="A table is unhealthy if an automatic compaction would save more than this fraction "
+        "of its files.",
         minimum=0.0,
         maximum=1.0,
     ),

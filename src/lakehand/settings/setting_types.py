@@ -156,8 +156,8 @@ class SettingValues:
     session or Spark was requested.
     """
     max_small_file_ratio: float
-    """A table is unhealthy if compaction would save more than this fraction of its files, and at
-    least `min_files` of them.
+    """A table is unhealthy if an automatic compaction would save more than this fraction of its
+    files.
     """
     max_deleted_row_ratio: float
     """A table is unhealthy if more than this fraction of the rows in its files is deleted."""
@@ -440,8 +440,8 @@ class HealthSettings(TypedDict, total=False):
     """Settings of the area health, as a call takes them. None is as if not given."""
 
     max_small_file_ratio: float | str | None
-    """A table is unhealthy if compaction would save more than this fraction of its files, and at
-    least `min_files` of them.
+    """A table is unhealthy if an automatic compaction would save more than this fraction of its
+    files.
     """
     max_deleted_row_ratio: float | str | None
     """A table is unhealthy if more than this fraction of the rows in its files is deleted."""

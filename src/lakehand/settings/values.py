@@ -1,6 +1,6 @@
 """The values of all settings for a call, and where each came from.
 
-Precedence: call, environment (`LAKEHAND_*`), table property, default.
+Precedence: call, environment (`LAKEHAND_*`), table property, policy of the service, default.
 """
 
 from __future__ import annotations
@@ -67,6 +67,12 @@ def find_setting(name: str) -> Setting:
     raise UnknownSettingError(f"no setting named {name!r}", field=name, hint=hint)
 
 
+def parse_settings(given: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """Return the values of settings by canonical name; `source` names their origin in errors."""
+    values = _by_canonical_name(given)
+    return {name: find_setting(name).read(value, source) for name, value in values.items()}
+
+
 def _by_canonical_name(call: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a call, by canonical name."""
     found = ((find_setting(name), name, value) for name, value in call.items())
@@ -114,11 +120,13 @@ class Settings(SettingValues):
         *,
         properties: Mapping[str, str] | None = None,
         environment: Mapping[str, str] | None = None,
+        policy: Mapping[str, Any] | None = None,
         defaults: Mapping[str, Any] | None = None,
     ) -> None:
         self._call = _by_canonical_name(call or {})
         # Only lakehand's variables: settings are sent to tasks.
         self._environment = _own_variables() if environment is None else environment
+        self._policy = dict(policy or {})
         self._defaults = dict(defaults or {})
         self.sources: dict[str, str] = {}
         for setting in SETTINGS:
@@ -135,6 +143,8 @@ class Settings(SettingValues):
         if setting.table_property and setting.table_property in properties:
             source = f"table property {setting.table_property}"
             return setting.read(properties[setting.table_property], source), source
+        if setting.name in self._policy:
+            return self._policy[setting.name], "policy"
         return self._defaults.get(setting.name, setting.default), "default"
 
     def with_call(self, call: Mapping[str, Any]) -> Settings:
@@ -147,13 +157,19 @@ class Settings(SettingValues):
 
     def with_defaults(self, defaults: Mapping[str, Any]) -> Settings:
         """Return these settings with other defaults, for example those of a format."""
-        return Settings(self._call, environment=self._environment, defaults=defaults)
+        return Settings(
+            self._call, environment=self._environment, policy=self._policy, defaults=defaults
+        )
 
     def _with(
         self, call: Mapping[str, Any], *, properties: Mapping[str, str] | None = None
     ) -> Settings:
         return Settings(
-            call, properties=properties, environment=self._environment, defaults=self._defaults
+            call,
+            properties=properties,
+            environment=self._environment,
+            policy=self._policy,
+            defaults=self._defaults,
         )
 
     def __getitem__(self, name: str) -> Any:

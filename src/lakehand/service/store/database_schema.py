@@ -75,6 +75,8 @@ TABLES = Table(
     _required("look_every", Double, "60"),
     Column("assessed_at", Double),
     Column("assessed_version", BigInteger),
+    #: When each scheduled verb is due next, and by which cron expression.
+    _required("scheduled", _Document, "{}"),
     Column("summary", _Document),
     Column("health_score", Integer),
     Column("last_error", _Document),
@@ -97,8 +99,10 @@ HOLDS = Table(
     _required("held_at", Double),
     Column("job_id", _Number),
     _required("error", _Document),
-    #: The table's version and lakehand's when it failed: another one lifts the hold.
+    #: The table's version, its policy and lakehand's version when it failed: another one of them
+    #: lifts the hold.
     Column("table_version", BigInteger),
+    _required("policy_digest", Text, ""),
     _required("lakehand_version"),
 )
 

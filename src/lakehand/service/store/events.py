@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import delete, insert, literal, select
 
-from lakehand.service.store.database_schema import EVENTS, HOOK_EVENTS, OUTBOX
+from lakehand.service.store.database_schema import (
+    EVENTS,
+    HOOK_EVENTS,
+    JOBS,
+    MEASUREMENTS,
+    OUTBOX,
+)
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -65,6 +71,14 @@ class EventLog:
             return [dict(row._mapping) for row in connection.execute(wanted)]  # noqa: SLF001
 
     def prune(self, older_than: float) -> int:
-        """Delete the events from before a time; return how many."""
+        """Delete the history from before a time: events, ended jobs, measurements.
+
+        Return how many rows. A job that is queued or running is not history, however old it is.
+        """
         with self._database.transaction() as connection:
-            return connection.execute(delete(EVENTS).where(EVENTS.c.at < older_than)).rowcount
+            gone = [
+                connection.execute(delete(EVENTS).where(EVENTS.c.at < older_than)),
+                connection.execute(delete(JOBS).where(JOBS.c.ended_at < older_than)),
+                connection.execute(delete(MEASUREMENTS).where(MEASUREMENTS.c.at < older_than)),
+            ]
+            return sum(one.rowcount for one in gone)

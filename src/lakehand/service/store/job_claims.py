@@ -5,13 +5,39 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import and_, exists, func, or_, select, update
+from sqlalchemy.dialects import postgresql, sqlite
 
 from lakehand.service.store.database_schema import JOBS, POOLS, TABLES
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sqlalchemy import Connection
 
+    from lakehand.service.config import PoolSection
+    from lakehand.service.store.database import Database
     from lakehand.service.store.records import Claim
+
+
+def configure_pools(database: Database, pools: Sequence[PoolSection]) -> None:
+    """Set how many jobs each pool runs at once.
+
+    Queued jobs of a pool that is no longer there move to the first one.
+    """
+    dialect = sqlite if database.is_sqlite else postgresql
+    with database.transaction() as connection:
+        for pool in sorted(pools, key=lambda pool: pool.name):
+            new = dialect.insert(POOLS).values(name=pool.name, max_running=pool.max_running)
+            connection.execute(
+                new.on_conflict_do_update(
+                    index_elements=[POOLS.c.name], set_={"max_running": pool.max_running}
+                )
+            )
+        connection.execute(
+            update(JOBS)
+            .where(JOBS.c.state == "queued", JOBS.c.pool.not_in([pool.name for pool in pools]))
+            .values(pool=pools[0].name, engine=pools[0].engine)
+        )
 
 
 def find_claimable(connection: Connection, claim: Claim, now: Any) -> tuple[int, int] | None:

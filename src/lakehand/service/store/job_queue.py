@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from lakehand.service.job_states import JobState, WaitsFor, Wish
+    from lakehand.service.job_states import JobState, Outcome, WaitsFor, Wish
     from lakehand.service.store.database import Database
     from lakehand.service.store.records import Claim
 
@@ -274,12 +274,12 @@ class JobQueue:
             job_id=job.id, table_id=job.table_id, fence=job.fence, state=state, outcome=outcome
         )
 
-    def cancel_queued(self, table_id: int, *, outcome: str) -> int:
-        """End the queued jobs of a table, for instance because it is gone; return how many."""
+    def cancel_queued(self, table_id: int, *, outcome: Outcome) -> int:
+        """End the queued jobs of a table that nobody asked for by hand; return how many."""
         now = self._database.now()
         statement = (
             update(JOBS)
-            .where(JOBS.c.table_id == table_id, JOBS.c.state == "queued")
+            .where(JOBS.c.table_id == table_id, JOBS.c.state == "queued", JOBS.c.asked_by.is_(None))
             .values(state="cancelled", outcome=outcome, ended_at=now, waits_for=None)
             .returning(JOBS.c.id)
         )

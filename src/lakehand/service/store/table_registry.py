@@ -48,6 +48,7 @@ class RegisteredTable:
     look_every: float
     assessed_at: float | None
     assessed_version: int | None
+    scheduled: dict[str, dict[str, Any]]
     summary: dict[str, Any] | None
     health_score: int | None
     last_error: dict[str, Any] | None
@@ -228,6 +229,15 @@ class TableRegistry:
             rows = connection.execute(due.order_by(TABLES.c.look_at).limit(limit))
             return [RegisteredTable.of(row) for row in rows]
 
+    def look_at_all(self) -> None:
+        """Let every table be looked at next, because the policies have changed."""
+        with self._database.transaction() as connection:
+            connection.execute(
+                update(TABLES)
+                .where(TABLES.c.gone_at.is_(None))
+                .values(look_at=self._database.now())
+            )
+
     def locked(self, connection: Connection, url: str) -> tuple[RegisteredTable, float] | None:
         """Return a table that no other transaction changes until this one ends, and the time."""
         wanted = select(TABLES, self._database.now().label("now")).where(
@@ -281,7 +291,14 @@ class TableRegistry:
     # -- holds ------------------------------------------------------------------------------------
 
     def hold(
-        self, table_id: int, verb: str, error: Mapping[str, Any], *, job_id: int, lakehand: str
+        self,
+        table_id: int,
+        verb: str,
+        error: Mapping[str, Any],
+        *,
+        job_id: int,
+        lakehand: str,
+        policy: str = "",
     ) -> None:
         """Queue a verb of a table no more until something changes: retrying cannot cure it."""
         with self._database.transaction() as connection:
@@ -291,6 +308,7 @@ class TableRegistry:
                 "job_id": job_id,
                 "error": dict(error),
                 "table_version": table.version,
+                "policy_digest": policy,
                 "lakehand_version": lakehand,
             }
             dialect = sqlite if self._database.is_sqlite else postgresql
@@ -310,19 +328,33 @@ class TableRegistry:
                 code=error.get("code"),
             )
 
-    def held_verbs(self, table_id: int, *, lakehand: str) -> dict[str, dict[str, Any]]:
-        """Return the errors of verbs that are held; another version of the table lifts a hold."""
+    def held_verbs(
+        self, table_id: int, *, lakehand: str, policy: str = ""
+    ) -> dict[str, dict[str, Any]]:
+        """Return the errors of verbs that are held.
+
+        Another version of the table or of lakehand, or another policy, lifts a hold.
+        """
         with self._database.transaction() as connection:
             table = self._required(connection, table_id)
-            return self.held_in(connection, table_id, version=table.version, lakehand=lakehand)
+            return self.held_in(
+                connection, table_id, version=table.version, lakehand=lakehand, policy=policy
+            )
 
     def held_in(
-        self, connection: Connection, table_id: int, *, version: int | None, lakehand: str
+        self,
+        connection: Connection,
+        table_id: int,
+        *,
+        version: int | None,
+        lakehand: str,
+        policy: str = "",
     ) -> dict[str, dict[str, Any]]:
         """Return the errors of verbs that are held at a version, as `held_verbs` does."""
         held = select(HOLDS.c.verb, HOLDS.c.error).where(
             HOLDS.c.table_id == table_id,
             HOLDS.c.lakehand_version == lakehand,
+            HOLDS.c.policy_digest == policy,
             HOLDS.c.table_version.is_not_distinct_from(version),
         )
         return {row.verb: row.error for row in connection.execute(held)}
