@@ -71,6 +71,7 @@ def measure(chosen: argparse.Namespace) -> dict:
                     results[f"{name}, {clients} client{'s' * (clients > 1)}"] = taken
     return {
         **around,
+        "niceness": os.nice(0),
         "requests": chosen.requests,
         "results": results,
         "sinks": measure_sinks(min(EPOCHS, chosen.requests)),
@@ -228,8 +229,11 @@ def _commit_in_turns(scratch: Path, urls: dict[str, str | None], epochs: int) ->
 
 
 def table(found: dict) -> str:
+    subject = f"{found['requests']:,} notifications of {TABLES:,} tables in each row"
+    if found["niceness"]:
+        subject += f", niceness {found['niceness']}"
     lines = [
-        in_words(found, f"{found['requests']:,} notifications of {TABLES:,} tables in each row"),
+        in_words(found, subject),
         "",
         "| request to queued job | median ms | p99 ms | worst ms |",
         "|---|---:|---:|---:|",
