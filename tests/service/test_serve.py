@@ -19,9 +19,7 @@ def lake(tmp_path):
     made = Lake(tmp_path)
     made.configure()
     yield made
-    if made.process is not None and made.process.poll() is None:
-        made.process.kill()
-        made.process.wait()
+    made.kill_all()
 
 
 def test_all_tables_of_a_folder_are_maintained_and_a_signal_ends_it(lake):

@@ -18,7 +18,7 @@ from lakehand.service.store.job_queue import JobQueue
 from lakehand.service.store.table_registry import TableRegistry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from lakehand.service.store.records import Job
 
@@ -41,6 +41,8 @@ class Lake:
         self.log = root / "serve.log"
         self.store_url = f"sqlite:///{root}/lakehand.db"
         self.process: subprocess.Popen[bytes] | None = None
+        #: All that were started, the latest last.
+        self.processes: list[subprocess.Popen[bytes]] = []
         (root / "tables").mkdir(parents=True)
 
     def configure(self, policies: str = EAGER, service: str = "") -> None:
@@ -58,7 +60,10 @@ class Lake:
             table.append(pa.table({"part": [n % parts for n in ids], "id": ids}, schema=schema))
         return path
 
-    def start(self, *options: str, environment: dict[str, str] | None = None) -> None:
+    def start(
+        self, *options: str, environment: dict[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
+        """Start a process of the service."""
         command = [str(Path(sys.executable).with_name("lakehand")), "serve", "--config"]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
@@ -68,6 +73,14 @@ class Lake:
                 cwd=self.root,
                 env={**os.environ, **(environment or {})},
             )
+        self.processes.append(self.process)
+        return self.process
+
+    def kill_all(self) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
 
     def signal(self, number: int) -> None:
         assert self.process is not None
@@ -97,10 +110,12 @@ class Lake:
         finally:
             database.close()
 
-    def file_counts(self) -> dict[str, int]:
+    def file_counts(self, names: Sequence[str] = ()) -> dict[str, int]:
+        """Return how many files each table has; all of them, if none is named."""
+        found = names or [path.name for path in sorted((self.root / "tables").iterdir())]
         return {
-            path.name: lakehand.open_table(path).snapshot().file_count
-            for path in sorted((self.root / "tables").iterdir())
+            name: lakehand.open_table(self.root / "tables" / name).snapshot().file_count
+            for name in found
         }
 
     def wait_for(self, condition: Callable[[], Any], *, seconds: float = 60) -> Any:

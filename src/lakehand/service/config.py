@@ -133,6 +133,8 @@ class ServiceSection:
     keep_history: timedelta = _key(parse_duration, timedelta(days=90))
     #: Jobs that each worker runs at once; pools limit what all workers run together.
     max_concurrent_jobs: int = _key(_positive, 4)
+    #: Spark sessions that each worker keeps: jobs of a Spark pool share one, in turn.
+    max_spark_sessions: int = _key(_positive, 1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

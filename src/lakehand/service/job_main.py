@@ -8,6 +8,7 @@ or its error. Secrets come this way only, and are in no argument and no variable
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import queue
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from lakehand.observe import Progress
+    from lakehand.settings import Settings
     from lakehand.table import Table
 
 #: Progress that comes faster than this is not passed on.
@@ -62,9 +64,26 @@ def run_job(spec: JobSpec, control: RunControl, on_progress: Callable[[Progress]
 
     policy = parse_settings(spec.policy_settings, "policy")
     settings = Settings(spec.settings, policy=policy)
-    table = open_with(settings, spec.url, storage_options=dict(spec.storage_options) or None)
+    options = dict(spec.storage_options) or None
+    table = open_with(settings, spec.url, storage_options=options, spark=_spark_session(settings))
     with controlled(control):
         return _call(table, spec, on_progress)
+
+
+@functools.cache
+def _start_session(master: str | None, remote: str | None) -> Any:
+    from lakehand.engine.session import open_session
+    from lakehand.settings import Settings
+
+    session, _ = open_session(Settings({"master": master, "remote": remote}))
+    return session
+
+
+def _spark_session(settings: Settings) -> Any:
+    """Return the session of this process, which the jobs of a Spark pool share."""
+    if settings.engine != "spark":
+        return None
+    return _start_session(settings.master, settings.remote)
 
 
 def _call(table: Table, spec: JobSpec, on_progress: Callable[[Progress], None]) -> Any:

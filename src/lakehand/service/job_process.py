@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class JobProcess:
         )
         self._answers: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self.jobs = 0
+        self._used_at = time.monotonic()
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
@@ -56,7 +58,13 @@ class JobProcess:
 
     def begin(self, spec: JobSpec) -> None:
         self.jobs += 1
+        self._used_at = time.monotonic()
         self._send({"job": spec.to_json()})
+
+    @property
+    def idle_seconds(self) -> float:
+        """How long it has said nothing."""
+        return time.monotonic() - self._used_at
 
     def wish(self, wish: Wish) -> None:
         self._send({"wish": wish})
@@ -75,6 +83,7 @@ class JobProcess:
             found = self._answers.get(timeout=timeout)
         except queue.Empty:
             return None
+        self._used_at = time.monotonic()
         if found is None:
             raise ProcessEndedError(self._describe_end())
         return found

@@ -64,6 +64,7 @@ class Service:
         self._specs = JobSpecs(config, self.jobs, self.tables)
         options = WorkerOptions(
             slots=config.service.max_concurrent_jobs,
+            spark_sessions=config.service.max_spark_sessions,
             lease_seconds=config.service.lease.total_seconds(),
             engines=available_engines(),
         )
@@ -89,7 +90,7 @@ class Service:
 
     def reload(self, config: ServiceConfig) -> None:
         """Go on with another configuration. The store and the number of slots stay."""
-        for name in ("store", "max_concurrent_jobs", "lease"):
+        for name in ("store", "max_concurrent_jobs", "max_spark_sessions", "lease"):
             if getattr(config.service, name) != getattr(self.config.service, name):
                 message = "[service] %s has changed: it holds after a restart"
                 log_event(_logger, logging.WARNING, "restart_needed", message, name)
@@ -177,10 +178,15 @@ class Service:
 
 def available_engines() -> tuple[str, ...]:
     """Return where a worker on this machine can run tasks."""
-    import importlib.util
+    from lakehand.engine.base import require_pyspark
+    from lakehand.engine.session import find_java
 
-    has_spark = importlib.util.find_spec("pyspark") is not None
-    return ("local", "spark") if has_spark else ("local",)
+    try:
+        require_pyspark()
+        find_java()
+    except LakehandError:
+        return ("local",)
+    return ("local", "spark")
 
 
 def parse_roles(given: str) -> tuple[Role, ...]:

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 #: A process is replaced after so many jobs: what libraries keep in memory is given back then.
 _JOBS_PER_PROCESS = 50
+#: A process, and the Spark session in it, is kept for so long without a job.
+_IDLE_PROCESS_SECONDS = 600.0
 #: Between two looks for a job where there was none.
 _IDLE_SECONDS = 1.0
 _logger = get_logger(__name__)
@@ -48,6 +50,8 @@ class WorkerOptions:
     """How a worker works."""
 
     slots: int = 4
+    #: Slots that run jobs of Spark pools; the process of each keeps its session.
+    spark_sessions: int = 1
     lease_seconds: float = 60.0
     engines: tuple[str, ...] = ("local",)
     memory_bytes: int = 2**62
@@ -150,7 +154,7 @@ class JobWorker:
         claim = Claim(
             worker_id=self.options.id,
             lease_seconds=self.options.lease_seconds,
-            engines=self.options.engines,
+            engines=self._engines_of(number),
             memory_bytes=self.options.memory_bytes,
             pools=self.options.pools,
             offset=number,
@@ -160,11 +164,24 @@ class JobWorker:
                 job = self._claim(claim)
                 if job is None:
                     self._draining.wait(_IDLE_SECONDS * (0.5 + self._chance.random()))
+                    process = self._keep_or_close(process)
                     continue
                 process = self._run(job, process)
         finally:
             if process is not None:
                 process.close()
+
+    def _engines_of(self, number: int) -> tuple[str, ...]:
+        engines = self.options.engines
+        has_session = number < self.options.spark_sessions
+        return engines if has_session else tuple(one for one in engines if one != "spark")
+
+    def _keep_or_close(self, process: JobProcess | None) -> JobProcess | None:
+        """End a process that has had no job for long, and give its memory back."""
+        if process is None or process.idle_seconds < _IDLE_PROCESS_SECONDS:
+            return process
+        process.close()
+        return None
 
     def _claim(self, claim: Claim) -> Job | None:
         try:
@@ -201,7 +218,8 @@ class JobWorker:
             self._give_back(job, "the worker was stopped")
             return None
         self._end(job, spec, end)
-        if process.jobs >= _JOBS_PER_PROCESS:
+        # What failed may have left its process, or its Spark session, in a bad state.
+        if process.jobs >= _JOBS_PER_PROCESS or "error" in end:
             process.close()
             return None
         return process

@@ -107,7 +107,12 @@ def _sqlite_engine(url: URL) -> Engine:
         message = f"SQLite {sqlite3.sqlite_version} is too old for the job store: 3.35 is needed"
         raise JobStoreError(message, hint="use a newer Python or PostgreSQL")
     if url.database:
-        Path(url.database).absolute().parent.mkdir(parents=True, exist_ok=True)
+        directory = Path(url.database).absolute().parent
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            message = f"the directory {directory} of the job store cannot be created: {error}"
+            raise JobStoreError(message) from error
     engine = create_engine(url, connect_args={"timeout": _BUSY_SECONDS})
 
     @event.listens_for(engine, "connect")
