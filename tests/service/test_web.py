@@ -235,12 +235,12 @@ def test_a_table_below_a_source_is_discovered(database, config, tmp_path):
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 def test_an_append_to_a_table_on_s3_queues_a_job(client, tmp_path):
     events = f"{client.server.url}/api/v1/events/objects"
+    client.register("s3://lake/a b", version=0)  # Before the event of that version can come.
     with run_s3_server(tmp_path / "s3", event_url=events) as s3:
         names = {"endpoint": "AWS_ENDPOINT_URL", "region": "AWS_REGION"}
         options = {names.get(name, f"AWS_{name.upper()}"): v for name, v in s3.options.items()}
         rows = pa.table({"id": [1]})
         deltalake.write_deltalake("s3://lake/a b", rows, storage_options=options)
-        client.register("s3://lake/a b", version=0)
         for _ in range(3):
             deltalake.write_deltalake("s3://lake/a b", rows, mode="append", storage_options=options)
         wait_until(lambda: client.queued() == ["commits"])
