@@ -18,7 +18,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 		{ echo "lakehand needs Python 3.11 or later; name one with: make PYTHON=/path/to/python3 ..." >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[spark,lance,connect,service,postgresql]' --group dev
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[spark,lance,connect,service,postgresql,web]' --group dev
 	@touch $@
 
 setup: environment ## install everything that the tests use: Java, Spark's jars, an S3 server, PostgreSQL

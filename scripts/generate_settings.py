@@ -28,10 +28,12 @@ TYPES = {
     "parse_bytes": ("int", "int | str"),
     "parse_count": ("int", "int | str"),
     "parse_duration": ("timedelta", "timedelta | str"),
+    "parse_http_url": ("str", "str"),
     "parse_local_path": ("str", "str | PathLike[str]"),
     "parse_names": ("tuple[str, ...]", "str | Sequence[str]"),
     "parse_number": ("float", "float | str"),
     "parse_part": ("float", "float | str"),
+    "parse_secret": ("str", "str"),
     "parse_string": ("str", "str"),
     "parse_time_zone": ("str", "str"),
 }
@@ -46,11 +48,11 @@ CALLS = {
     "MaintainSettings": ("`maintain`", "rewrite file retention background run"),
     "WriteSettings": (
         "`append`, `overwrite`, `upsert`, `delete_keys` and sinks",
-        "sink writing background rewrite file retention run",
+        "sink writing notification background rewrite file retention run",
     ),
     "CreateSettings": (
         "`create_table` and hot tables",
-        "writing background rewrite file health retention run hot",
+        "writing notification background rewrite file health retention run hot",
     ),
     "OpenSettings": ("`open_table`", " ".join(AREAS)),
 }

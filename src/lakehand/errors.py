@@ -53,6 +53,7 @@ LakehandError
 │   ├── JobStoreError               the job store cannot be reached or used (retryable)
 │   ├── JobNotFoundError            no such job, table or worker
 │   ├── JobStateError               the state of the job does not allow this
+│   ├── RequestRefusedError         a request has no valid token, host or origin
 │   └── LeaseLostError              another worker has this job now; stop working on it
 └── CancelledError                  cancelled on request; nothing was committed
 """
@@ -98,6 +99,7 @@ __all__ = [
     "ProofError",
     "RefusedError",
     "ReplanError",
+    "RequestRefusedError",
     "RunError",
     "RunTakenError",
     "SchemaMismatchError",
@@ -567,6 +569,13 @@ class JobStateError(ServiceError):
     code = "JOB_STATE"
     exit_code = EXIT_USAGE
     _attributes = ("job", "state")
+
+
+class RequestRefusedError(ServiceError):
+    """The service has refused a request: its token, its host or its origin is not allowed."""
+
+    code = "REQUEST_REFUSED"
+    exit_code = EXIT_USAGE
 
 
 class LeaseLostError(ServiceError):

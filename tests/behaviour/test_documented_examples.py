@@ -22,6 +22,7 @@ PAGES = (
     "docs/guides/schema-evolution.md",
     "docs/guides/hot-tier.md",
     "docs/guides/maintenance.md",
+    "docs/guides/notifications.md",
     "docs/guides/observing.md",
     "docs/guides/statistics.md",
     "docs/guides/testing.md",

@@ -366,6 +366,8 @@ EFFECTS: dict[str, tuple[Any, ...]] = {
 # ruff: noqa: E501  names of tests
 #: Settings whose effect takes a scenario of its own, and the test that shows it.
 SHOWN_BY = {
+    "notify_url": "service/test_commit_notifications.py::test_a_service_that_cannot_be_told_is_logged_once_and_slows_nothing",
+    "notify_token": "service/test_commit_notifications.py::test_a_token_that_is_wrong_is_logged_and_never_shown",
     "update_indices": "behaviour/test_lance_indices.py::test_indices_learn_of_rows_that_came_after_them",
     "rehearsed_bytes": "behaviour/test_plan_of_an_order.py::test_nothing_is_tried_where_that_is_not_wanted",
     "max_retries": "storage/test_retry_settings.py::test_max_retries_bounds_the_requests_of_a_table",

@@ -17,6 +17,10 @@ time_zone = "Europe/Berlin"
 lease = "90s"
 max_concurrent_jobs = 8
 
+[web]
+listen = "0.0.0.0:8484"
+token = "env:WEB_TOKEN"
+
 [storage.lake]
 match = ["s3://lake/**"]
 endpoint = "https://s3.example.com"
@@ -65,6 +69,7 @@ def test_every_section_is_read(tmp_path, monkeypatch):
     default, sales = config.policies
     assert config.service.lease == timedelta(seconds=90)
     assert str(config.service.time_zone) == "Europe/Berlin"
+    assert (config.web.listen, config.web.token) == ("0.0.0.0:8484", "env:WEB_TOKEN")
     assert default.check_after.commits == 20
     assert (sales.steps, sales.pool) == (("compact", "clean_logs"), "spark")
     assert sales.schedule["verify"].explain() == "At 04:00 on Sunday"
@@ -104,7 +109,15 @@ def test_an_empty_file_is_a_service_with_defaults(tmp_path):
         ("[policy.a]\nschedule = { verify = '99 * * * *' }\n", "is not a cron expression"),
         ("[policy.a]\nschedule = { verifi = '0 4 * * *' }\n", "unknown key 'verifi'"),
         ("[[hook]]\nevents = ['job.failed']\n", "either a command or a url"),
-        ("[[hook]]\nevents = []\nurl = 'x'\nsecret = 'plain'\n", "not written here"),
+        ("[[hook]]\nevents = ['*']\nurl = 'http://x'\nsecret = 'plain'\n", "not written here"),
+        ("[[hook]]\nevents = ['*']\nurl = 'x'\n", "not a URL such as"),
+        ("[[hook]]\nevents = ['*']\nurl = 'http://x'\n" * 2, "call the same"),
+        ("[[hook]]\nevents = []\nurl = 'http://x'\n", "is never called"),
+        ("[[hook]]\nevents = ['job.fialed']\nurl = 'http://x'\n", "did you mean job.failed"),
+        ("[[hook]]\nevents = ['job.*']\ncommand = ['x']\nsecret = 'env:X'\n", "has no secret"),
+        ("[web]\nlisten = '8484'\n", "not an address such as 127.0.0.1:8484"),
+        ("[web]\nlisten = '127.0.0.1:99999'\n", "not an address"),
+        ("[service]\nlisten = '127.0.0.1:1'\n", "unknown key 'listen'"),
         ("[[pool]]\nname = 'a'\n[[pool]]\nname = 'a'\n", "two .* sections named 'a'"),
         ("x = [\n", "is not valid TOML"),
     ],
@@ -127,6 +140,12 @@ def test_a_misspelt_key_is_refused_with_the_nearest_one(tmp_path, text, nearest)
     with pytest.raises(ConfigError) as caught:
         load(tmp_path, text)
     assert caught.value.hint == nearest
+
+
+def test_a_secret_that_is_written_into_the_file_is_not_shown(tmp_path):
+    with pytest.raises(ConfigError, match="named as env:VARIABLE") as caught:
+        load(tmp_path, "[web]\ntoken = 'hunter2'\n")
+    assert "hunter2" not in str(caught.value)
 
 
 def test_a_missing_file_says_how_to_write_one(tmp_path):

@@ -7,6 +7,7 @@ import pytest
 
 import lakehand
 from lakehand.service.config import parse_config
+from lakehand.service.notifications import Notification, Notifications
 from lakehand.service.scheduler import Scheduler
 from lakehand.service.store.job_queue import JobQueue
 from lakehand.service.store.records import AttemptEnd
@@ -50,6 +51,10 @@ class Service:
             tables=self.tables,
             workers=WorkerRegistry(self.database),
         )
+
+    def notifications(self):
+        config = self.scheduler.config
+        return Notifications(config, self.database, jobs=self.jobs, tables=self.tables)
 
     def create(self, name, **options):
         return lakehand.create_table(self.root / name, ROWS.schema, **options)
@@ -104,15 +109,35 @@ def test_a_quiet_table_is_looked_at_ever_later(service, clock):
     assert waits[-1] == 3600
 
 
-def test_a_notification_is_heard_at_the_next_tick(service, clock):
+def test_a_version_that_does_not_exist_does_not_hide_later_ones(service, clock):
     table = service.create("a")
     service.scheduler.tick()
     service.finish_all()
-    for _ in range(3):
-        table.append(ROWS)
-        service.tables.notified(table.url, version=table.snapshot().version)
-    service.scheduler.tick()
+    service.notifications().receive(Notification(url=table.url, version=10**15))
     assert service.finish_all() == [("maintain", "commits")]
+    for _ in range(4):
+        table.append(ROWS)
+        clock.advance(100)
+        service.scheduler.tick()
+    assert service.tables.listed()[0].version == 4
+    assert service.finish_all() == [("maintain", "commits")]
+
+
+def test_a_notified_table_is_maintained_when_its_time_has_come(service, clock):
+    table = service.create("a")
+    service.scheduler.tick()
+    service.finish_all()
+    for _ in range(50):  # It has been quiet for long, and is looked at once in an hour.
+        clock.advance(3600)
+        service.scheduler.tick()
+    table.append(ROWS)
+    service.notifications().receive(Notification(url=table.url, version=1))
+    assert service.finish_all() == [("maintain", "time")]
+    table.append(ROWS)
+    assert service.notifications().receive(Notification(url=table.url, version=2)) == "noted"
+    clock.advance(601)
+    service.scheduler.tick()
+    assert service.finish_all() == [("maintain", "time")]
 
 
 def test_a_disabled_policy_queues_nothing(service):

@@ -69,17 +69,17 @@ def test_a_paused_table_is_resumed(database, registry):
     assert queue.claim(claim_by()) is not None
 
 
-def test_a_notification_has_the_table_looked_at_next(registry, clock):
-    registry.see(found("a", "b"), source="lake")
-    a, b = registry.listed()
-    for table in (a, b):
-        registry.looked(table.id, look_every=3600, version=5, commits_since=0)
-    assert registry.to_look_at() == []
-    assert registry.notified("s3://lake/b/", version=7, bytes_added=10) == b.id
-    assert registry.notified("s3://lake/b", version=6, bytes_added=10) == b.id
+def test_a_look_does_not_undo_a_notification_that_came_meanwhile(database, registry, clock):
+    table, _ = registry.add(found("a")[0])
+    registry.looked(table.id, look_every=60, version=5)
+    with database.transaction() as connection:
+        registry.change_in(connection, table.id, version=8, commits_since=3)
+    registry.looked(table.id, look_every=3600, version_before=5, version=6, commits_since=1)
     (due,) = registry.to_look_at()
-    assert (due.id, due.version, due.commits_since, due.bytes_since) == (b.id, 7, 2, 20)
-    assert registry.notified("s3://lake/unknown", version=1) is None
+    assert (due.version, due.commits_since) == (8, 3)
+    registry.looked(table.id, look_every=3600, version_before=8, version=2, commits_since=0)
+    assert registry.to_look_at() == []
+    assert registry.get(table.id).version == 2  # Version 8 was a wrong one.
 
 
 def test_a_held_verb_is_lifted_by_a_new_version_of_the_table_or_of_lakehand(registry):
@@ -89,7 +89,7 @@ def test_a_held_verb_is_lifted_by_a_new_version_of_the_table_or_of_lakehand(regi
     registry.hold(table.id, "compact", error, job_id=1, lakehand="0.1")
     assert registry.held_verbs(table.id, lakehand="0.1") == {"compact": error}
     assert registry.held_verbs(table.id, lakehand="0.2") == {}
-    registry.notified(table.url, version=6)
+    registry.looked(table.id, look_every=60, version=6, version_before=5)
     assert registry.held_verbs(table.id, lakehand="0.1") == {}
 
 

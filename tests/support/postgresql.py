@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _DEBIAN = Path("/usr/lib/postgresql")
-#: Durability is not what these tests are about.
-_OPTIONS = "-c listen_addresses= -c fsync=off -c max_connections=200 -c unix_socket_directories={}"
+_OPTIONS = (
+    "-c listen_addresses= -c fsync={fsync} -c max_connections=200"
+    " -c unix_socket_directories={directory}"
+)
 
 
 def find_programs() -> Path | None:
@@ -38,6 +40,8 @@ class PostgresqlServer:
 
     programs: Path
     directory: Path
+    #: Durability is not what tests are about, but what benchmarks pay for.
+    is_durable: bool = False
 
     def url(self, database: str = "postgres") -> str:
         return f"postgresql+psycopg:///{database}?host={self.directory}&user=lakehand"
@@ -50,7 +54,8 @@ class PostgresqlServer:
 
     def start(self) -> None:
         log = self.directory / "log"
-        options = _OPTIONS.format(self.directory)
+        fsync = "on" if self.is_durable else "off"
+        options = _OPTIONS.format(directory=self.directory, fsync=fsync)
         self.run(
             "pg_ctl",
             "-D",
@@ -67,13 +72,13 @@ class PostgresqlServer:
         self.run("pg_ctl", "-D", str(self.directory / "data"), "-m", mode, "-w", "stop")
 
 
-def serve_postgresql() -> Iterator[PostgresqlServer]:
+def serve_postgresql(*, is_durable: bool = False) -> Iterator[PostgresqlServer]:
     """Start a server and end it afterwards."""
     programs = find_programs()
     assert programs is not None
     # The path of a socket must be short.
     directory = Path(tempfile.mkdtemp(prefix="lakehand-pg-", dir="/tmp"))
-    server = PostgresqlServer(programs, directory)
+    server = PostgresqlServer(programs, directory, is_durable)
     try:
         if _owner():
             shutil.chown(directory, "postgres")

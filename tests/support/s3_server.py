@@ -41,14 +41,20 @@ class S3Server:
 
 
 @contextmanager
-def run_s3_server(directory: Path, *, binary: Path = BINARY) -> Iterator[S3Server]:
-    """Run a server whose data lie in `directory`; it ends with the block, or with this process."""
+def run_s3_server(
+    directory: Path, *, binary: Path = BINARY, event_url: str | None = None
+) -> Iterator[S3Server]:
+    """Run a server whose data lie in `directory`; it ends with the block, or with this process.
+
+    It posts event documents to `event_url`.
+    """
     bucket = "lake"
     (directory / bucket).mkdir(parents=True)
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
+    events = [] if event_url is None else ["--event-webhook-url", event_url]
     process = subprocess.Popen(
-        [binary, "--port", f"127.0.0.1:{port}", "--quiet", "posix", directory],
+        [binary, "--port", f"127.0.0.1:{port}", "--quiet", *events, "posix", directory],
         env={**os.environ, "ROOT_ACCESS_KEY": ACCESS_KEY, "ROOT_SECRET_KEY": SECRET_KEY},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

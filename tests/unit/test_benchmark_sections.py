@@ -6,6 +6,7 @@ import json
 
 import bench_cluster
 import bench_deduplicate
+import bench_notify
 import bench_skipping
 import pytest
 from sections import PAGE
@@ -34,7 +35,12 @@ def clustered(results, queries):
 
 @pytest.mark.parametrize(
     "section",
-    [bench_cluster.SECTION, bench_deduplicate.SECTION, bench_skipping.SECTION],
+    [
+        bench_cluster.SECTION,
+        bench_deduplicate.SECTION,
+        bench_notify.SECTION,
+        bench_skipping.SECTION,
+    ],
     ids=lambda section: section.name,
 )
 def test_the_page_shows_the_stored_results(section):

@@ -66,6 +66,10 @@ class SupportsPolling(Format, Protocol):
         """Return the newest version above `after`; None if there is none. Costs one listing."""
         ...
 
+    def version_of_key(self, key: str) -> int | None:
+        """Return the version that the object with this key of a table commits; None: none."""
+        ...
+
 
 @runtime_checkable
 class SupportsByteCopy(FormatTable, Protocol):

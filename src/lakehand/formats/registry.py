@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakehand.errors import NotATableError, ValidationError
-from lakehand.formats.optional import SupportsCreation
+from lakehand.formats.optional import SupportsCreation, SupportsPolling
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -83,6 +83,24 @@ def format_of_root(directories: Iterable[str]) -> str | None:
     """
     names = {directory.rstrip("/").rsplit("/", 1)[-1] for directory in directories}
     return next((name for name in FORMATS if load_format(name).root_directory in names), None)
+
+
+def commit_of_key(key: str) -> tuple[str, str, int] | None:
+    """Return root, format and version of the table that an object of this key commits to.
+
+    >>> commit_of_key("sales/orders/part-0.parquet") is None
+    True
+    """
+    directory, _, _ = key.rpartition("/")
+    root, _, name = directory.rpartition("/")
+    for format_name in FORMATS:
+        table_format = load_format(format_name)
+        if table_format.root_directory != name or not isinstance(table_format, SupportsPolling):
+            continue
+        version = table_format.version_of_key(key.removeprefix(f"{root}/" if root else ""))
+        if version is not None:
+            return root, format_name, version
+    return None
 
 
 def _found_instead(store: Store) -> str:

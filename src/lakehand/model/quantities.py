@@ -6,7 +6,7 @@ import math
 import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from lakehand.errors import ValidationError
 
@@ -180,6 +180,21 @@ def parse_string(value: str) -> str:
     """Return a string unchanged; TypeError for other types."""
     if not isinstance(value, str):
         raise TypeError("it is not a string")
+    return value
+
+
+def parse_http_url(value: str) -> str:
+    """Return the URL of an HTTP server; ValueError for others, and for one with credentials.
+
+    >>> parse_http_url("http://127.0.0.1:8484")
+    'http://127.0.0.1:8484'
+    """
+    parts = urlsplit(parse_string(value))
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ValueError("it is not a URL such as http://127.0.0.1:8484")
+    if parts.username is not None or parts.query or parts.fragment:
+        raise ValueError("it must have no credentials, query or fragment")
+    _ = parts.port  # ValueError if it is not a number.
     return value
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
 from lakehand.errors import ConfigError, LakehandError
@@ -26,7 +27,8 @@ from lakehand.model.quantities import (
     parse_number,
     parse_string,
 )
-from lakehand.service.job_states import LANE_OF
+from lakehand.model.secrets import SECRET_KINDS, parse_secret, read_secret
+from lakehand.service.job_states import EVENT_KINDS, LANE_OF
 from lakehand.service.schedules import Schedule
 from lakehand.settings import find_setting
 
@@ -40,8 +42,6 @@ CONFIG_NAME = "lakehand.toml"
 DEFAULT_STORE = "lakehand.db"
 #: Names the file where no option does.
 CONFIG_VARIABLE = "LAKEHAND_CONFIG"
-#: How a secret is named: it is read when it is needed, and never stored.
-_SECRET_KINDS = ("env:", "file:")
 
 
 def _key(
@@ -50,6 +50,7 @@ def _key(
     *,
     help: str,  # noqa: A002  the word that options of commands have
     example: Any = None,
+    is_shown: bool = True,
 ) -> Any:
     """Declare a key of the file. Without a default it is required.
 
@@ -58,8 +59,8 @@ def _key(
     """
     metadata = {"parse": parse, "is_required": default is ..., "help": help, "example": example}
     if default is ...:
-        return field(metadata=metadata)
-    return field(default=default, metadata=metadata)
+        return field(metadata=metadata, repr=is_shown)
+    return field(default=default, metadata=metadata, repr=is_shown)
 
 
 def _texts(value: Any) -> tuple[str, ...]:
@@ -73,13 +74,6 @@ def _zone(value: Any) -> ZoneInfo:
         return ZoneInfo(parse_string(value))
     except (KeyError, OSError, ValueError) as error:
         raise ValueError(f"{value!r} is not a time zone such as Europe/Berlin") from error
-
-
-def _secret(value: Any) -> str:
-    text = parse_string(value)
-    if not text.startswith(_SECRET_KINDS):
-        raise ValueError("a secret is named as env:VARIABLE or file:/path, not written here")
-    return text
 
 
 def _steps(value: Any) -> tuple[str, ...]:
@@ -97,6 +91,48 @@ def _positive(value: Any) -> int:
     if number < 1:
         raise ValueError("it must be at least 1")
     return number
+
+
+def _hook_url(value: Any) -> str:
+    """Check the URL of a webhook, or the place of one that is secret."""
+    text = parse_string(value)
+    if text.startswith(SECRET_KINDS):
+        return text
+    parts = urlsplit(text)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username:
+        raise ValueError("it is not a URL such as https://example.com/hook, nor env:VARIABLE")
+    return text
+
+
+def _event_patterns(value: Any) -> tuple[str, ...]:
+    patterns = _texts(value)
+    known = ["*", *EVENT_KINDS, *{f"{kind.partition('.')[0]}.*" for kind in EVENT_KINDS}]
+    for pattern in patterns:
+        if pattern not in known:
+            near = difflib.get_close_matches(pattern, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known))}"
+            raise ValueError(f"there is no event {pattern!r}; {hint}")
+    if not patterns:
+        raise ValueError("a hook without events is never called")
+    return patterns
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Return host and port of `host:port`; ValueError if it is not one.
+
+    >>> split_address("[::1]:8484")
+    ('::1', 8484)
+    """
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or int(port) >= 2**16:
+        raise ValueError("it is not an address such as 127.0.0.1:8484")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _address(value: Any) -> str:
+    text = parse_string(value)
+    split_address(text)
+    return text
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -138,10 +174,18 @@ class ServiceSection:
     max_spark_sessions: int = _key(
         _positive, 1, help="Spark sessions that each worker keeps; jobs of a Spark pool share one."
     )
-    listen: str = _key(
-        parse_string,
-        "127.0.0.1:8484",
-        help="Address of the web role, where notifications arrive.",
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WebSection:
+    """`[web]`: the HTTP server, where notifications arrive."""
+
+    listen: str = _key(_address, "127.0.0.1:8484", help="Address of the HTTP server.")
+    token: str | None = _key(
+        parse_secret,
+        None,
+        help="Token that requests must carry; without one only this machine may connect.",
+        example="env:LAKEHAND_WEB_TOKEN",
     )
 
 
@@ -236,19 +280,21 @@ class HookSection:
     """`[[hook]]`: a command or a webhook that is called after events."""
 
     events: tuple[str, ...] = _key(
-        _texts, help="Events after which it is called.", example=("job.failed",)
+        _event_patterns, help="Events after which it is called.", example=("job.failed",)
     )
     command: tuple[str, ...] = _key(
         _texts, (), help="Program and arguments; a hook has either a command or a url."
     )
+    #: May hold a token, so that it is never shown.
     url: str | None = _key(
-        parse_string,
+        _hook_url,
         None,
+        is_shown=False,
         help="Address to which the event is posted.",
         example="https://example.com/hook",
     )
     secret: str | None = _key(
-        _secret, None, help="Secret that signs what is posted.", example="env:HOOK_SECRET"
+        parse_secret, None, help="Secret that signs what is posted.", example="env:HOOK_SECRET"
     )
     timeout: timedelta = _key(
         parse_duration, timedelta(seconds=30), help="How long a call may take."
@@ -260,6 +306,7 @@ class ServiceConfig:
     """Everything that the file says."""
 
     service: ServiceSection = ServiceSection()
+    web: WebSection = WebSection()
     sources: tuple[SourceSection, ...] = ()
     storage: Mapping[str, StorageSection] = field(default_factory=dict)
     pools: tuple[PoolSection, ...] = (DEFAULT_POOL,)
@@ -285,7 +332,7 @@ def find_config(path: str | Path | None = None, *, is_required: bool = True) -> 
     raise ConfigError(message, hint=hint)
 
 
-_SECTIONS = {"service", "source", "storage", "pool", "policy", "hook"}
+_SECTIONS = {"service", "web", "source", "storage", "pool", "policy", "hook"}
 
 
 def load_config(path: str | Path) -> ServiceConfig:
@@ -311,6 +358,7 @@ def parse_config(document: Mapping[str, Any], *, path: Path | None = None) -> Se
     _refuse_unknown(document, _SECTIONS, "the file")
     config = ServiceConfig(
         service=_read(ServiceSection, document.get("service", {}), "[service]"),
+        web=_read(WebSection, document.get("web", {}), "[web]"),
         sources=_read_all(SourceSection, document, "source"),
         storage=_read_storage(_table(document, "storage")),
         pools=_read_all(PoolSection, document, "pool") or (DEFAULT_POOL,),
@@ -354,20 +402,6 @@ def _resolve_paths(config: ServiceConfig, directory: Path) -> ServiceConfig:
     )
 
 
-def read_secret(place: str) -> str:
-    """Return a secret that is named as `env:VARIABLE` or `file:/path`."""
-    kind, _, name = place.partition(":")
-    if kind == "env":
-        value = os.environ.get(name)
-        if value is None:
-            raise ConfigError(f"the environment variable {name}, which holds a secret, is not set")
-        return value.strip()
-    try:
-        return Path(name).read_text().strip()
-    except OSError as error:
-        raise ConfigError(f"the file {name}, which holds a secret, cannot be read") from error
-
-
 def _read(section: type[Any], given: Any, where: str, **known: Any) -> Any:
     """Build a section from what the file gives for it."""
     if not isinstance(given, dict):
@@ -404,7 +438,7 @@ def _read_storage(given: Mapping[str, Any]) -> dict[str, StorageSection]:
         options = {
             key: _parsed(parse_string, value, f"{where} {key}") for key, value in rest.items()
         }
-        secrets = {key: value for key, value in options.items() if value.startswith(_SECRET_KINDS)}
+        secrets = {key: value for key, value in options.items() if value.startswith(SECRET_KINDS)}
         found[name] = StorageSection(
             match=_parsed(_texts, values.get("match", ["**"]), f"{where} match"),
             options={key: value for key, value in options.items() if key not in secrets},
@@ -476,6 +510,8 @@ def _parsed(parse: Callable[[Any], Any], value: Any, where: str) -> Any:
     try:
         return parse(value)
     except (ValueError, TypeError, AttributeError, ArithmeticError) as error:
+        if parse in (parse_secret, _hook_url):  # What stands there may be one.
+            raise ConfigError(f"{where} cannot be used: {error}") from None
         raise ConfigError(f"{where} cannot be {value!r}: {error}") from error
 
 
@@ -500,6 +536,14 @@ def _check_names(config: ServiceConfig) -> None:
         if policy.pool not in pools:
             message = f"[policy.{policy.name}] names the pool {policy.pool!r}, which does not exist"
             raise ConfigError(message, hint=f"the pools are {', '.join(sorted(pools))}")
-    for hook in config.hooks:
+    _check_hooks(config.hooks)
+
+
+def _check_hooks(hooks: tuple[HookSection, ...]) -> None:
+    for number, hook in enumerate(hooks):
+        if (hook.url, hook.command) in [(one.url, one.command) for one in hooks[:number]]:
+            raise ConfigError("two [[hook]] sections call the same: name all events in one of them")
         if bool(hook.command) == bool(hook.url):
             raise ConfigError("a [[hook]] has either a command or a url")
+        if hook.command and hook.secret:
+            raise ConfigError("a [[hook]] with a command has no secret: it signs requests to a url")

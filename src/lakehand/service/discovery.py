@@ -9,13 +9,19 @@ from typing import TYPE_CHECKING, Any
 from lakehand.errors import LakehandError, describe_error
 from lakehand.formats.registry import format_of_root
 from lakehand.service.store.records import FoundTable
-from lakehand.service.url_patterns import absolute_pattern, matches, may_lead_to, split_pattern
+from lakehand.service.url_patterns import (
+    absolute_pattern,
+    matches,
+    matches_any,
+    may_lead_to,
+    split_pattern,
+)
 from lakehand.storage import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from lakehand.service.config import SourceSection
+    from lakehand.service.config import ServiceConfig, SourceSection
     from lakehand.storage import Store
 
 #: Listings at a time: a remote store answers each in tens of milliseconds.
@@ -89,17 +95,17 @@ class _Search:
             return []
         table_format = format_of_root(directories)
         if table_format is not None:
-            if self._is_wanted(url):
-                name = url.rsplit("/", 1)[-1].removesuffix(".lance")
-                self._found.tables.append(FoundTable(url=url, format=table_format, name=name))
+            if self.is_wanted(url):
+                self._found.tables.append(_found(url, table_format))
             return []
         if prefix.count("/") >= _MAX_DEPTH:
             return []
         return [child for child in directories if self._may_hold_tables(child)]
 
-    def _is_wanted(self, url: str) -> bool:
+    def is_wanted(self, url: str) -> bool:
+        """Whether the pattern describes a URL, and none that is excluded does."""
         is_included = url == self._base or matches(url, self._pattern)
-        return is_included and not any(matches(url, pattern) for pattern in self._exclude)
+        return is_included and not matches_any(url, self._exclude)
 
     def _may_hold_tables(self, child: str) -> bool:
         name = child.rstrip("/").rsplit("/", 1)[-1]
@@ -121,3 +127,23 @@ class _Search:
 def _children(store: Store, prefix: str) -> list[str]:
     directories, _ = store.list_directory(prefix)
     return directories
+
+
+def source_of(config: ServiceConfig, url: str) -> SourceSection | None:
+    """Return the source that finds a table at a URL; None if none does."""
+    for source in config.sources:
+        for pattern in source.include:
+            if _Search(absolute_pattern(pattern), source.exclude, Discovered()).is_wanted(url):
+                return source
+    return None
+
+
+def find_table(url: str, options: Mapping[str, str] | None) -> FoundTable | None:
+    """Look whether there is a table at a URL, by one listing."""
+    table_format = format_of_root(_children(open_store(url, options), ""))
+    return None if table_format is None else _found(url, table_format)
+
+
+def _found(url: str, table_format: str) -> FoundTable:
+    name = url.rsplit("/", 1)[-1].removesuffix(".lance")
+    return FoundTable(url=url, format=table_format, name=name)

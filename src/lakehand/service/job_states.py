@@ -62,6 +62,36 @@ LANE_OF: dict[str, Lane] = {
     "health": "read",
 }
 
+#: What may happen to jobs, tables and workers; hooks name it.
+EVENT_KINDS = (
+    "hook.dropped",
+    "job.cancel_requested",
+    "job.cancelled",
+    "job.failed",
+    "job.lease_lost",
+    "job.paused",
+    "job.queued",
+    "job.requeued",
+    "job.resumed",
+    "job.started",
+    "job.succeeded",
+    "service.paused",
+    "service.resumed",
+    "table.found",
+    "table.found_again",
+    "table.gone",
+    "table.held",
+    "table.paused",
+    "table.removed",
+    "table.resumed",
+    "table.set",
+    "worker.drain_requested",
+    "worker.lost",
+    "worker.started",
+    "worker.stop_requested",
+    "worker.stopped",
+)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RetryRule:

@@ -8,26 +8,25 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from lakehand._version import __version__
 from lakehand.errors import LakehandError, NotATableError
 from lakehand.formats.optional import SupportsPolling
 from lakehand.formats.registry import load_format
-from lakehand.model.maintenance import MAINTENANCE_STEPS
 from lakehand.observe import get_logger, log_event
 from lakehand.service.discovery import discover
-from lakehand.service.job_specs import pool_of, storage_options, table_policy
+from lakehand.service.job_specs import storage_options, table_policy
 from lakehand.service.store.job_claims import configure_pools
-from lakehand.service.store.records import JobRequest
 from lakehand.service.store.service_state import ServiceState
+from lakehand.service.triggers import changes_seen, find_trigger, job_request, state_after
 from lakehand.storage import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lakehand.service.config import Policy, ServiceConfig, SourceSection
+    from lakehand.service.config import ServiceConfig, SourceSection
     from lakehand.service.policies import TablePolicy
     from lakehand.service.store.database import Database
     from lakehand.service.store.job_queue import JobQueue
@@ -153,34 +152,29 @@ class Scheduler:
             self._tables.failed_to_look(table.id, error.to_json(), look_every=self._later(table))
             done.errors.append({"url": table.url, **error.to_json()})
             return
-        has_changed = version is not None and version != table.assessed_version
-        known = version if version is not None else table.version
-        commits = _commits_since(table, known)
         applied = table_policy(self.config, table)
         policy = applied.policy
-        trigger = self._trigger(table, policy, commits, now) if policy.enabled else None
+        changes = changes_seen(table, version)
+        trigger = find_trigger(table, policy, changes, now)
+        values = state_after(changes, trigger, now)
         if not policy.enabled:
             self._jobs.cancel_queued(table.id, outcome="disabled")
-        values: dict[str, Any] = {"version": known, "last_error": None, "error_count": 0}
         if trigger is not None:
-            done.queued += self._enqueue(table, applied, "maintain", trigger, known)
-            values |= {
-                "assessed_at": now,
-                "assessed_version": known,
-                "commits_since": 0,
-                "bytes_since": 0,
-            }
-        else:
-            values["commits_since"] = commits
+            done.queued += self._enqueue(table, applied, "maintain", trigger, version)
+        elif table.assessed_version is not None and version < table.assessed_version:
+            # The table was replaced by a new one, or a notification named a version too high.
+            values["assessed_version"] = version
         soon = self.config.service.poll_interval.total_seconds()
-        look_every = soon if has_changed else self._later(table)
+        is_busy = version != table.version or (policy.enabled and changes.commits > 0)
+        look_every = soon if is_busy else self._later(table)
         if policy.enabled and policy.schedule:
             queued, scheduled = self._enqueue_scheduled(table, applied, now)
             done.queued += queued
             values["scheduled"] = scheduled
             due = min(next_due["at"] for next_due in scheduled.values())
             look_every = max(0.0, min(look_every, due - now))
-        self._tables.looked(table.id, look_every=look_every, policy=policy.name, **values)
+        values |= {"policy": policy.name, "last_error": None, "error_count": 0}
+        self._tables.looked(table.id, look_every=look_every, version_before=table.version, **values)
 
     def _later(self, table: RegisteredTable) -> float:
         """Return after how long to look again at a table that has not changed: ever later."""
@@ -189,31 +183,20 @@ class Scheduler:
         later = max(soon, table.look_every) + _LOOK_STEP * soon
         return min(max(soon, service.max_poll_interval.total_seconds()), later)
 
-    def _latest_version(self, table: RegisteredTable) -> int | None:
+    def _latest_version(self, table: RegisteredTable) -> int:
         table_format = load_format(table.format or "delta")
         store = open_store(table.url, self.storage_options(table.url))
         if not isinstance(table_format, SupportsPolling):
             return table_format.open(store).snapshot().version
-        version = table_format.latest_version(store, after=table.version)
-        if version is None and table.version is None:
+        version = None
+        if table.version is not None:
+            version = table_format.latest_version(store, after=table.version - 1)
+        if version is None:
+            # The version that is known is not there: it was a wrong one, or of an earlier table.
+            version = table_format.latest_version(store)
+        if version is None:
             raise NotATableError(f"there is no table at {table.url}", table=table.url)
         return version
-
-    def _trigger(
-        self, table: RegisteredTable, policy: Policy, commits: int, now: float
-    ) -> str | None:
-        """Return why a table is to be maintained now; None if it is not."""
-        after = policy.check_after
-        if table.assessed_at is None:
-            return "found"
-        if commits == 0:
-            return None
-        if commits >= after.commits:
-            return "commits"
-        if table.bytes_since >= after.bytes:
-            return "bytes"
-        waited = timedelta(seconds=now - table.assessed_at)
-        return "time" if waited >= after.time else None
 
     def _enqueue(
         self,
@@ -226,18 +209,8 @@ class Scheduler:
         held = self._tables.held_verbs(table.id, lakehand=__version__, policy=applied.digest)
         if verb in held:
             return 0
-        policy = applied.policy
-        options = {}
-        if verb == "maintain":
-            options["skip"] = sorted(set(MAINTENANCE_STEPS) - set(policy.steps))
-        request = JobRequest(
-            table_id=table.id,
-            verb=verb,
-            trigger=trigger,
-            options=options,
-            reasons=[f"version {version}"],
-            pool=policy.pool,
-            engine=pool_of(self.config, policy.pool).engine,
+        request = job_request(
+            self.config, table, applied.policy, verb=verb, trigger=trigger, version=version
         )
         return int(self._jobs.enqueue(request).is_new)
 
@@ -261,10 +234,3 @@ class Scheduler:
                 at = _NEVER if following is None else following.timestamp()
             scheduled[verb] = {"at": at, "cron": schedule.expression}
         return queued, scheduled
-
-
-def _commits_since(table: RegisteredTable, version: int | None) -> int:
-    """Return how many commits have come since the table was assessed, as far as it is known."""
-    if version is None or table.assessed_version is None:
-        return table.commits_since
-    return max(table.commits_since, version - table.assessed_version)

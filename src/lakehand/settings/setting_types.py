@@ -221,6 +221,14 @@ class SettingValues:
     """Memory for rows that wait for full row groups, over all partitions."""
     write_threads: int
     """Row groups that a sink encodes in parallel."""
+    notify_url: str | None
+    """Address of a lakehand service, such as http://127.0.0.1:8484, that writers notify after
+    each commit, in the background. Not set: none.
+    """
+    notify_token: str | None
+    """Where the token for notify_url is: env:VARIABLE or file:/path. It is read when a
+    notification is sent.
+    """
     sink_maintenance: bool
     """Whether sinks and Spark writes compact or cluster their table and vacuum it, as `maintain`
     does. Checkpoints are written in any case.
@@ -509,6 +517,19 @@ class WritingSettings(TypedDict, total=False):
     """Row groups that a sink encodes in parallel."""
 
 
+class NotificationSettings(TypedDict, total=False):
+    """Settings of the area notification, as a call takes them. None is as if not given."""
+
+    notify_url: str | None
+    """Address of a lakehand service, such as http://127.0.0.1:8484, that writers notify after
+    each commit, in the background. Not set: none.
+    """
+    notify_token: str | None
+    """Where the token for notify_url is: env:VARIABLE or file:/path. It is read when a
+    notification is sent.
+    """
+
+
 class BackgroundSettings(TypedDict, total=False):
     """Settings of the area background, as a call takes them. None is as if not given."""
 
@@ -597,6 +618,7 @@ class MaintainSettings(
 class WriteSettings(
     SinkSettings,
     WritingSettings,
+    NotificationSettings,
     BackgroundSettings,
     RewriteSettings,
     FileSettings,
@@ -609,6 +631,7 @@ class WriteSettings(
 
 class CreateSettings(
     WritingSettings,
+    NotificationSettings,
     BackgroundSettings,
     RewriteSettings,
     FileSettings,
@@ -629,6 +652,7 @@ class OpenSettings(
     HealthSettings,
     SinkSettings,
     WritingSettings,
+    NotificationSettings,
     BackgroundSettings,
     HotSettings,
     total=False,

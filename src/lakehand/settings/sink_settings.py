@@ -10,9 +10,11 @@ from lakehand.model.quantities import (
     parse_bytes,
     parse_count,
     parse_duration,
+    parse_http_url,
     parse_names,
     parse_string,
 )
+from lakehand.model.secrets import parse_secret
 from lakehand.settings.setting import Setting
 
 _MIB = 2**20
@@ -156,6 +158,26 @@ WRITING: tuple[Setting, ...] = (
         default=2,
         help="Row groups that a sink encodes in parallel.",
         minimum=1,
+    ),
+)
+
+#: Whom writers tell of their commits.
+NOTIFICATION: tuple[Setting, ...] = (
+    Setting(
+        name="notify_url",
+        parse=parse_http_url,
+        default=None,
+        help="Address of a lakehand service, such as http://127.0.0.1:8484, that writers notify "
+        "after each commit, in the background. Not set: none.",
+        aliases=("notify.url", "notifyUrl"),
+    ),
+    Setting(
+        name="notify_token",
+        parse=parse_secret,
+        default=None,
+        help="Where the token for notify_url is: env:VARIABLE or file:/path. It is read when a "
+        "notification is sent.",
+        aliases=("notify.token", "notifyToken"),
     ),
 )
 

@@ -18,7 +18,7 @@ from lakehand.settings.hot_settings import HOT
 from lakehand.settings.retention_settings import HEALTH, RETENTION
 from lakehand.settings.rewrite_settings import COMPACTION, FILES
 from lakehand.settings.run_settings import RUNNING
-from lakehand.settings.sink_settings import BACKGROUND, SINK, WRITING
+from lakehand.settings.sink_settings import BACKGROUND, NOTIFICATION, SINK, WRITING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -37,6 +37,7 @@ AREAS: dict[str, tuple[Setting, ...]] = {
     "health": HEALTH,
     "sink": SINK,
     "writing": WRITING,
+    "notification": NOTIFICATION,
     "background": BACKGROUND,
     "hot": HOT,
 }

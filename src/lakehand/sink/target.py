@@ -15,13 +15,15 @@ from lakehand.formats.registry import detect_format, load_creating_format
 from lakehand.model.table_head import Evolution, TableHead
 from lakehand.schema.conform import Conformer
 from lakehand.schema.evolution import DiffKind
+from lakehand.sink.notify import notify_commit
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
 
     from lakehand.formats.worker import AppendWorker
+    from lakehand.model.work import StagedFile
     from lakehand.settings import Settings
     from lakehand.storage import Store
 
@@ -82,6 +84,11 @@ class Target:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _lock=threading.RLock())
+
+    def notify(self, version: int, files: Sequence[StagedFile]) -> None:
+        """Tell the service that `notify_url` names of a commit, in the background."""
+        size = sum(file.bytes for file in files)
+        notify_commit(self._settings, self.store.url, version=version, files=len(files), size=size)
 
     @property
     def is_known(self) -> bool:

@@ -118,7 +118,11 @@ class WriteTransaction:
         if receipt is not None:
             reached(Step.SINK_COMMITTED)
             self.receipt = receipt
+            self.target.notify(receipt.version, self._added_files())
         return receipt
+
+    def _added_files(self) -> Sequence[StagedFile]:
+        return self.files
 
     def prepare(self) -> PendingCommit:
         """Stage the rows, and return the commit to be made: the same one for all attempts."""

@@ -23,7 +23,7 @@ from lakehand.sink.staging import Spool, Staging
 from lakehand.sink.transaction import WriteTransaction
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from lakehand.model.work import Receipt, StagedFile
     from lakehand.observe import OnProgress
@@ -280,6 +280,9 @@ class UpsertTransaction(WriteTransaction):
         if pending.transaction is None or self.upserting.dry_run:
             return None
         return super()._commit(pending)
+
+    def _added_files(self) -> Sequence[StagedFile]:
+        return () if self.upserted is None else self.upserted.files
 
     def count(self, metrics: SinkMetrics) -> None:
         """Add the result of the upsert to the metrics of a sink."""

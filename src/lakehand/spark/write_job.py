@@ -16,6 +16,7 @@ from lakehand.observe.clock import SystemClock
 from lakehand.sink.committing import RaceLimit
 from lakehand.sink.descriptor import Descriptor, require_files, require_fit
 from lakehand.sink.epochs import delete_unreported
+from lakehand.sink.notify import flush_notifications
 from lakehand.sink.sink_options import SinkOptions
 from lakehand.sink.staging import DescribedFiles, FileStaging, Staging, write_spec
 from lakehand.sink.target import Target
@@ -140,6 +141,8 @@ class WriteJob:
             checkpoint_if_due(handle, version)
             clock = SystemClock()
             maintain_after_write(handle, version=version, settings=self.settings, clock=clock)
+            # Spark may end this process as soon as the commit is done.
+            flush_notifications()
         return receipt
 
     def _begin_commit(

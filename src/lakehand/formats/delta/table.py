@@ -31,7 +31,12 @@ from lakehand.formats.delta.protocol.clustering import (
     stored_orders,
 )
 from lakehand.formats.delta.protocol.features import require_read, require_write
-from lakehand.formats.delta.protocol.names import LOG_DIRECTORY, OTHER_PATHS
+from lakehand.formats.delta.protocol.names import (
+    LOG_DIRECTORY,
+    OTHER_PATHS,
+    CommitName,
+    parse_log_name,
+)
 from lakehand.formats.delta.protocol.schema import physical_name
 from lakehand.formats.delta.repair.file_check import (
     duplicate_files,
@@ -138,6 +143,12 @@ class DeltaFormat:
 
     def latest_version(self, store: Store, *, after: int | None = None) -> int | None:
         return max(list_commits(store, -1 if after is None else after), default=None)
+
+    def version_of_key(self, key: str) -> int | None:
+        match parse_log_name(key):
+            case CommitName(version=version):
+                return version
+        return None
 
     def open(self, store: Store, *, settings: Settings | None = None) -> DeltaTable:
         if not self.detect(store):

@@ -33,8 +33,15 @@ def listed_versions(store: Store) -> list[int]:
 
 def manifest_keys(store: Store) -> dict[int, str]:
     """Return where the manifest of each version is."""
-    names = (_NAME.fullmatch(info.key) for info in store.list(MANIFESTS))
-    return {_version(found["number"]): found.string for found in names if found}
+    keys = (info.key for info in store.list(MANIFESTS))
+    versions = ((version_of_key(key), key) for key in keys)
+    return {version: key for version, key in versions if version is not None}
+
+
+def version_of_key(key: str) -> int | None:
+    """Return the version whose manifest has this key; None if it is another object's."""
+    found = _NAME.fullmatch(key)
+    return None if found is None else _version(found["number"])
 
 
 def has_detached_versions(store: Store) -> bool:

@@ -26,6 +26,7 @@ from lakehand.formats.lance.connect import (
     load_lance,
     open_dataset,
     reading,
+    version_of_key,
 )
 from lakehand.formats.lance.dataset_cache import added_columns, drop_old_clones, told_columns
 from lakehand.formats.lance.deletions import read_verdicts
@@ -160,6 +161,9 @@ class LanceFormat:
     def latest_version(self, store: Store, *, after: int | None = None) -> int | None:
         newest = max(listed_versions(store), default=None)
         return newest if newest is not None and newest > (after or 0) else None
+
+    def version_of_key(self, key: str) -> int | None:
+        return version_of_key(key)
 
     def open(self, store: Store, *, settings: Settings | None = None) -> LanceTable:
         load_lance()

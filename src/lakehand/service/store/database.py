@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import create_engine, event, func, literal, make_url, select
@@ -33,12 +34,15 @@ class Database:
         self.engine = engine
         self.is_sqlite = engine.dialect.name == "sqlite"
         self._clock = clock
+        # SQLite has one writer, and lets the others sleep and ask again, ever longer: threads of
+        # one process take turns without that. Again in one thread: SQLite says that it is locked.
+        self._turn: AbstractContextManager[Any] = RLock() if self.is_sqlite else nullcontext()
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
         """Run a block as one transaction; JobStoreError if the database cannot be used."""
         try:
-            with self.engine.begin() as connection:
+            with self._turn, self.engine.begin() as connection:
                 yield connection
         except database_errors.IntegrityError:
             raise

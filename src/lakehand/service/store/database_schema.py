@@ -289,6 +289,28 @@ EVENTS = Table(
     Index("events_of_table", "table_id", "id"),
 )
 
+#: Which hooks want which events: a kind, a group of kinds as `job.*`, or `*`.
+HOOK_EVENTS = Table(
+    "hook_events",
+    METADATA,
+    #: A hash of what the hook calls, which may hold a secret.
+    Column("hook", Text, primary_key=True),
+    Column("pattern", Text, primary_key=True),
+)
+
+#: Events that a hook has not been told of. They are written with the event itself.
+OUTBOX = Table(
+    "outbox",
+    METADATA,
+    _id(),
+    _required("event_id", _Number),
+    _required("hook"),
+    _required("queued_at", Double),
+    _required("due_at", Double),
+    _required("attempts", Integer, "0"),
+    Index("outbox_due", "due_at"),
+)
+
 LEASES = Table(
     "leases",
     METADATA,

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import delete, insert, select
+from sqlalchemy import delete, insert, literal, select
 
-from lakehand.service.store.database_schema import EVENTS, JOBS, MEASUREMENTS
+from lakehand.service.store.database_schema import (
+    EVENTS,
+    HOOK_EVENTS,
+    JOBS,
+    MEASUREMENTS,
+    OUTBOX,
+)
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -26,7 +32,24 @@ def record_event(
 ) -> None:
     """Record an event in the transaction that makes it true."""
     values = {"table_id": table, "job_id": job, "by": by, "details": details}
-    connection.execute(insert(EVENTS).values(at=now, kind=kind, **values))
+    new = insert(EVENTS).values(at=now, kind=kind, **values).returning(EVENTS.c.id)
+    event_id = connection.execute(new).scalar_one()
+    wanted = (
+        select(literal(event_id), HOOK_EVENTS.c.hook, now, now)
+        .where(HOOK_EVENTS.c.pattern.in_(patterns_of(kind)))
+        .distinct()
+    )
+    columns = [OUTBOX.c.event_id, OUTBOX.c.hook, OUTBOX.c.queued_at, OUTBOX.c.due_at]
+    connection.execute(insert(OUTBOX).from_select(columns, wanted))
+
+
+def patterns_of(kind: str) -> tuple[str, str, str]:
+    """Return the patterns that describe a kind of event.
+
+    >>> patterns_of("job.failed")
+    ('job.failed', 'job.*', '*')
+    """
+    return kind, f"{kind.partition('.')[0]}.*", "*"
 
 
 class EventLog:

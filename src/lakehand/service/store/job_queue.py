@@ -46,9 +46,10 @@ class JobQueue:
     def enqueue(self, request: JobRequest) -> Queued:
         """Queue a job; where one of the kind is queued already, it becomes more urgent instead."""
         with self._database.transaction() as connection:
-            return self._enqueue(connection, request)
+            return self.enqueue_in(connection, request)
 
-    def _enqueue(self, connection: Connection, request: JobRequest) -> Queued:
+    def enqueue_in(self, connection: Connection, request: JobRequest) -> Queued:
+        """Queue a job in a transaction that has begun, as `enqueue` does."""
         if request.verb not in LANE_OF:
             message = f"a job cannot run {request.verb!r}; it can run {', '.join(LANE_OF)}"
             raise ValidationError(message, field="verb", value=request.verb)
@@ -173,8 +174,15 @@ class JobQueue:
             table_id = connection.execute(statement).scalar_one_or_none()
             self._end_attempt(connection, job_id, fence, end)
             if table_id is not None:
+                details = {} if end.error is None else {"code": end.error.get("code")}
                 record_event(
-                    connection, now, f"job.{state}", job=job_id, table=table_id, outcome=end.outcome
+                    connection,
+                    now,
+                    f"job.{state}",
+                    job=job_id,
+                    table=table_id,
+                    outcome=end.outcome,
+                    **details,
                 )
         if table_id is None:
             raise _lost(job_id, fence)
@@ -353,7 +361,7 @@ class JobQueue:
                     update(JOBS).where(JOBS.c.id == job_id).values(not_before=now, waits_for=None)
                 )
                 return Queued(job_id=job_id, is_new=False)
-            return self._enqueue(connection, _again(job, by))
+            return self.enqueue_in(connection, _again(job, by))
 
     def get(self, job_id: int) -> Job:
         """Return a job; JobNotFoundError if there is none of this number."""

@@ -220,8 +220,13 @@ class TableRegistry:
         with self._database.transaction() as connection:
             return self._required(connection, table_id)
 
-    def _required(self, connection: Connection, table_id: int) -> RegisteredTable:
-        row = connection.execute(select(TABLES).where(TABLES.c.id == table_id)).one_or_none()
+    def _required(
+        self, connection: Connection, table_id: int, *, is_locked: bool = False
+    ) -> RegisteredTable:
+        wanted = select(TABLES).where(TABLES.c.id == table_id)
+        if is_locked:
+            wanted = wanted.with_for_update(key_share=True)
+        row = connection.execute(wanted).one_or_none()
         if row is None:
             raise _no_table(str(table_id))
         return RegisteredTable.of(row)
@@ -311,32 +316,37 @@ class TableRegistry:
                 .values(look_at=self._database.now())
             )
 
-    def notified(self, url: str, *, version: int | None, bytes_added: int = 0) -> int | None:
-        """Note that a table has a new version: it is looked at next. Return its id, if known."""
-        newest = TABLES.c.version if version is None else _newer(TABLES.c.version, version)
-        statement = (
-            update(TABLES)
-            .where(TABLES.c.url == url.rstrip("/"), TABLES.c.gone_at.is_(None))
-            .values(
-                version=newest,
-                commits_since=TABLES.c.commits_since + 1,
-                bytes_since=TABLES.c.bytes_since + bytes_added,
-                look_at=self._database.now(),
-            )
-            .returning(TABLES.c.id)
+    def locked(self, connection: Connection, url: str) -> tuple[RegisteredTable, float] | None:
+        """Return a table that no other transaction changes until this one ends, and the time."""
+        wanted = select(TABLES, self._database.now().label("now")).where(
+            TABLES.c.url == url.rstrip("/"), TABLES.c.gone_at.is_(None)
         )
-        with self._database.transaction() as connection:
-            found: int | None = connection.execute(statement).scalar_one_or_none()
-        return found
+        # A new job of the table only needs its key to stay: it does not wait for this lock.
+        row = connection.execute(wanted.with_for_update(key_share=True, of=TABLES)).one_or_none()
+        return None if row is None else (RegisteredTable.of(row), float(row.now))
 
-    def looked(self, table_id: int, *, look_every: float, **values: Any) -> None:
-        """Note that a table was looked at, what was seen, and when to look again."""
+    def change_in(self, connection: Connection, table_id: int, **values: Any) -> None:
+        """Change the row of a table in a transaction that has begun."""
+        connection.execute(update(TABLES).where(TABLES.c.id == table_id).values(**values))
+
+    def looked(
+        self, table_id: int, *, look_every: float, version_before: int | None = None, **values: Any
+    ) -> None:
+        """Note that a table was looked at, what was seen, and when to look again.
+
+        `version_before` is the version that was known when the look began. If a notification came
+        since then, the newer version counts, and the table is looked at again at once.
+        """
+        now = self._database.now()
         with self._database.transaction() as connection:
-            connection.execute(
-                update(TABLES)
-                .where(TABLES.c.id == table_id)
-                .values(look_every=look_every, look_at=self._database.now() + look_every, **values)
-            )
+            table = self._required(connection, table_id, is_locked=True)
+            look_at = now + look_every
+            if table.version != version_before and "version" in values:
+                look_at = now
+                values["version"] = max(_known([table.version, values["version"]]), default=None)
+                for count in ("commits_since", "bytes_since"):
+                    values.pop(count, None)
+            self.change_in(connection, table_id, look_every=look_every, look_at=look_at, **values)
 
     def failed_to_look(self, table_id: int, error: Mapping[str, Any], *, look_every: float) -> None:
         """Note that a table could not be read; the others are not affected."""
@@ -405,14 +415,27 @@ class TableRegistry:
         """
         with self._database.transaction() as connection:
             table = self._required(connection, table_id)
-            rows = connection.execute(select(HOLDS).where(HOLDS.c.table_id == table_id)).all()
-        return {
-            row.verb: row.error
-            for row in rows
-            if row.lakehand_version == lakehand
-            and row.table_version == table.version
-            and row.policy_digest == policy
-        }
+            return self.held_in(
+                connection, table_id, version=table.version, lakehand=lakehand, policy=policy
+            )
+
+    def held_in(
+        self,
+        connection: Connection,
+        table_id: int,
+        *,
+        version: int | None,
+        lakehand: str,
+        policy: str = "",
+    ) -> dict[str, dict[str, Any]]:
+        """Return the errors of verbs that are held at a version, as `held_verbs` does."""
+        held = select(HOLDS.c.verb, HOLDS.c.error).where(
+            HOLDS.c.table_id == table_id,
+            HOLDS.c.lakehand_version == lakehand,
+            HOLDS.c.policy_digest == policy,
+            HOLDS.c.table_version.is_not_distinct_from(version),
+        )
+        return {row.verb: row.error for row in connection.execute(held)}
 
     def with_holds(self) -> set[int]:
         """Return the tables of which a verb is held, or was: something may have changed since."""
@@ -424,8 +447,8 @@ def _is_id(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < _ID_DIGITS
 
 
-def _newer(known: Any, version: int) -> Any:
-    return case((or_(known.is_(None), known < version), version), else_=known)
+def _known(versions: list[int | None]) -> list[int]:
+    return [version for version in versions if version is not None]
 
 
 def _nearest(connection: Connection, name: str) -> str | None:

@@ -1,0 +1,3 @@
+"""The HTTP server of the service."""
+
+from __future__ import annotations
