@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from lakehand.service.job_main import JobSpec
     from lakehand.service.job_states import Wish
 
+#: Nothing is imported from the current directory, which may be a table's.
+COMMAND = (sys.executable, "-P", "-m", "lakehand.service.job_main")
 #: How long a process may take to end after it was asked to.
 _END_SECONDS = 10.0
 
@@ -30,10 +32,8 @@ class JobProcess:
     """A process that runs one job after the other."""
 
     def __init__(self) -> None:
-        # Nothing is imported from the current directory, which may be a table's.
-        command = [sys.executable, "-P", "-m", "lakehand.service.job_main"]
         self._process = subprocess.Popen(  # noqa: S603  this Python, and a module of lakehand
-            command,
+            COMMAND,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

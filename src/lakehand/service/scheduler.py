@@ -17,6 +17,7 @@ from lakehand.formats.optional import SupportsPolling
 from lakehand.formats.registry import load_format
 from lakehand.model.maintenance import MAINTENANCE_STEPS
 from lakehand.observe.logs import get_logger, log_event
+from lakehand.observe.steps import Step, reached
 from lakehand.service.discovery import discover
 from lakehand.service.policies import TablePolicy, find_policy, storage_profile
 from lakehand.service.store.records import JobRequest
@@ -79,6 +80,7 @@ class Scheduler:
         done = Tick()
         now = self._database.time()
         done.freed = len(self._jobs.free_dead())
+        reached(Step.JOBS_FREED)
         lease = self.config.service.lease.total_seconds()
         self._workers.forget_lost(silent_seconds=_LEASES_SILENT * lease)
         self._discover(done, now)
@@ -102,6 +104,7 @@ class Scheduler:
                 # What could not be listed may hold tables that are known: none of them is gone.
                 new = sum(self._tables.add(one, source=source.name)[1] for one in found.tables)
             done.found += new
+            reached(Step.TABLES_FOUND)
             for error in found.errors:
                 log_event(_logger, logging.WARNING, "discovery_failed", "%s", error["message"])
 
@@ -144,6 +147,7 @@ class Scheduler:
             done.queued += self._enqueue_scheduled(table, policy, now)
         look_every = _LOOK_SOON if has_changed else _later(table)
         self._tables.looked(table.id, look_every=look_every, policy=policy.name, **values)
+        reached(Step.TABLE_LOOKED_AT)
 
     def _latest_version(self, table: RegisteredTable) -> int | None:
         table_format = load_format(table.format or "delta")
@@ -193,7 +197,9 @@ class Scheduler:
             pool=policy.pool,
             engine=self._engine_of(policy.pool),
         )
-        return int(self._jobs.enqueue(request).is_new)
+        is_new = self._jobs.enqueue(request).is_new
+        reached(Step.JOB_ENQUEUED)
+        return int(is_new)
 
     def _engine_of(self, name: str) -> str:
         return next(pool.engine for pool in self.config.pools if pool.name == name)

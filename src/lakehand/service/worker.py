@@ -15,6 +15,7 @@ from lakehand._version import __version__
 from lakehand.errors import JobStoreError, LakehandError, LeaseLostError
 from lakehand.observe.clock import SystemClock
 from lakehand.observe.logs import get_logger, log_event
+from lakehand.observe.steps import Step, reached
 from lakehand.service.job_process import JobProcess, ProcessEndedError
 from lakehand.service.job_states import LEASE_LOST, retry_rule
 from lakehand.service.store.records import AttemptEnd, Claim
@@ -136,6 +137,7 @@ class JobWorker:
                 if job is None:
                     self._draining.wait(_IDLE_SECONDS * (0.5 + self._chance.random()))
                     continue
+                reached(Step.JOB_CLAIMED)
                 process = self._run(job, process)
         finally:
             if process is not None:
@@ -205,6 +207,7 @@ class JobWorker:
     def _note_run(self, job: Job, run_id: str) -> None:
         try:
             self._jobs.note_run(job.id, job.fence, run_id)
+            reached(Step.JOB_RUN_NOTED)
         except JobStoreError as error:
             # Whoever comes after this attempt then waits for the heartbeat of the run.
             log_event(_logger, logging.WARNING, "store_failed", "%s", error.message)
@@ -221,12 +224,14 @@ class JobWorker:
 
     def _end(self, job: Job, end: Mapping[str, Any]) -> None:
         """Record how a job ended: done, to be continued, to be retried, or failed for good."""
+        reached(Step.JOB_ENDING)
         spent = end.get("spent", {})
         try:
             if "report" in end:
                 self._end_with_report(job, end["report"], spent)
             else:
                 self._end_with_error(job, end["error"], spent)
+            reached(Step.JOB_ENDED)
         except (LeaseLostError, JobStoreError) as error:
             # What was committed is in the table; the job is freed when its lease has run out.
             log_event(_logger, logging.WARNING, "end_not_noted", "%s", error.message, job=job.id)

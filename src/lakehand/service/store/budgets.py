@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from sqlalchemy import case, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
+from lakehand.observe.steps import Step, reached
 from lakehand.service.store.database_schema import ATTEMPTS, BUDGETS
 
 if TYPE_CHECKING:
@@ -101,7 +102,8 @@ class BudgetStore:
                     for budget in budgets
                 ],
             )
-            return amount
+        reached(Step.BUDGET_RESERVED)
+        return amount
 
     def _note(
         self, connection: Connection, job_id: int, fence: int, reserved: list[dict[str, Any]]
