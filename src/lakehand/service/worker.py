@@ -157,7 +157,8 @@ class JobWorker:
         try:
             spec = self._spec_of(job)
         except LakehandError as error:
-            self._end(job, {"error": error.to_json()})
+            if not isinstance(error, LeaseLostError):  # Else the job is another worker's.
+                self._end(job, {"error": error.to_json()})
             return process
         if process is None:
             process = JobProcess()
@@ -232,7 +233,7 @@ class JobWorker:
             else:
                 self._end_with_error(job, end["error"], spent)
             reached(Step.JOB_ENDED)
-        except (LeaseLostError, JobStoreError) as error:
+        except LakehandError as error:
             # What was committed is in the table; the job is freed when its lease has run out.
             log_event(_logger, logging.WARNING, "end_not_noted", "%s", error.message, job=job.id)
 
