@@ -6,6 +6,7 @@ worker can hand it to the process of its job.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -19,6 +20,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from lakehand.errors import LakehandError
 from lakehand.observe.steps import Step, listen
 from lakehand.service import job_process
 from lakehand.service.config import parse_config
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     from lakehand.service.store.records import Job
 
 Role = Literal["worker", "job", "scheduler"]
-#: `machine`: a job process takes its worker with it, as when the power fails.
+#: `machine`: a job process dies with its worker, as when the power fails, instead of a commit.
 Way = Literal["kill", "stop", "machine"]
 DAY, BUDGET = "2026-01-01", "all"
 SETTINGS = {"min_files": 2, "automatic_min_files": 2, "quiet_period": "0s", "engine": "local"}
@@ -143,9 +145,6 @@ def _listener(plan: Plan) -> Callable[[Step], None]:
             return
         with lock:
             Path(plan.mark).write_text(str(os.getpid()))
-        if plan.way == "machine":
-            os.kill(os.getppid(), signal.SIGKILL)
-            os.killpg(0, signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGSTOP if plan.way == "stop" else signal.SIGKILL)
 
     return at
@@ -168,16 +167,25 @@ def _run_worker(plan: Plan) -> None:
         pass
 
 
-def _run_job(_plan: Plan) -> None:
+def _run_job(plan: Plan) -> None:
+    from lakehand.rewrite import execute
     from lakehand.service import job_main
 
+    def lose_power(*_: Any, **__: Any) -> None:
+        Path(plan.mark).write_text(str(os.getpid()))
+        os.kill(os.getppid(), signal.SIGKILL)
+        os.killpg(0, signal.SIGKILL)
+
+    if plan.way == "machine":
+        execute.commit_results = lose_power
     sys.exit(job_main.main())
 
 
 def _run_scheduler(plan: Plan) -> None:
     scheduler = Parts(open_database(plan.store), plan).scheduler()
     while True:
-        scheduler.tick()
+        with contextlib.suppress(LakehandError):
+            scheduler.tick()
         time.sleep(TICK_SECONDS)
 
 

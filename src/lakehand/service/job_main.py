@@ -26,6 +26,7 @@ from lakehand.runs.control import RunControl, controlled
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from lakehand.engine.base import CancelToken
     from lakehand.observe import Progress
     from lakehand.table import Table
 
@@ -154,17 +155,17 @@ def _run_watched(job: _Job, wishes: queue.SimpleQueue[dict[str, Any] | None]) ->
             job.control.cancel.cancel()
         if document is None:
             wishes.put(None)
-            threading.Thread(target=_end_orphan, args=(job,), daemon=True).start()
+            threading.Thread(target=_end_orphan, args=(job.control.cancel,), daemon=True).start()
             break
     thread.join()
     reached(Step.JOB_RETURNED)
     return ended[0]
 
 
-def _end_orphan(job: _Job) -> None:
+def _end_orphan(cancel: CancelToken) -> None:
     """Bound the time of a job whose worker has died: another worker has its lease by then."""
     time.sleep(_ORPHAN_SECONDS)
-    job.control.cancel.cancel()
+    cancel.cancel()
     time.sleep(_ORPHAN_SECONDS)
     if os.getpgrp() == os.getpid():  # The processes that it has started, a JVM for instance, too.
         os.killpg(0, signal.SIGKILL)

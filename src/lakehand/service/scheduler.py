@@ -20,6 +20,7 @@ from lakehand.observe.logs import get_logger, log_event
 from lakehand.observe.steps import Step, reached
 from lakehand.service.discovery import discover
 from lakehand.service.policies import TablePolicy, find_policy, storage_profile
+from lakehand.service.store.job_claims import set_pools
 from lakehand.service.store.records import JobRequest
 from lakehand.storage import open_store
 
@@ -79,6 +80,7 @@ class Scheduler:
         """Do all that is due now."""
         done = Tick()
         now = self._database.time()
+        set_pools(self._database, {pool.name: pool.max_running for pool in self.config.pools})
         done.freed = len(self._jobs.free_dead())
         reached(Step.JOBS_FREED)
         lease = self.config.service.lease.total_seconds()
@@ -92,7 +94,8 @@ class Scheduler:
 
     def _discover(self, done: Tick, now: float) -> None:
         for source in self.config.sources:
-            if now - self._listed_at.get(source.name, 0.0) < source.every.total_seconds():
+            # By amount: the clock may have gone back since.
+            if abs(now - self._listed_at.get(source.name, 0.0)) < source.every.total_seconds():
                 continue
             self._listed_at[source.name] = now
             found = discover(source, self.storage_options)

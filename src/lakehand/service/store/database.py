@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import create_engine, event, func, literal, make_url, select
+from sqlalchemy import create_engine, event, func, literal, make_url, or_, select
 from sqlalchemy import exc as database_errors
 from sqlalchemy.types import Double
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 #: RETURNING came with it.
 _OLDEST_SQLITE = (3, 35)
 _BUSY_SECONDS = 30.0
+#: In seconds.
+LONGEST_LEASE = 86_400.0
 #: Name of the SQLite file where no store is named.
 DEFAULT_FILE = "lakehand.db"
 
@@ -45,7 +47,26 @@ class Database:
         except database_errors.IntegrityError:
             raise
         except database_errors.SQLAlchemyError as error:
+            if self.is_sqlite and "no such table" in str(error):
+                self.create_tables()
+                raise self._emptied() from error
             raise _typed(error, self.engine.url) from error
+
+    def create_tables(self) -> int:
+        """Create what is missing; return the version of the schema."""
+        with self.transaction() as connection:
+            METADATA.create_all(connection)
+            found: int | None = connection.execute(select(SCHEMA.c.version)).scalar_one_or_none()
+            if found is None:
+                connection.execute(SCHEMA.insert().values(version=SCHEMA_VERSION))
+        return SCHEMA_VERSION if found is None else found
+
+    def _emptied(self) -> JobStoreError:
+        where = self.engine.url.render_as_string()
+        return JobStoreError(
+            f"the job store {where} was deleted or replaced while it was used: it is empty now",
+            hint="tables are found again; those added by hand, pauses and the history are lost",
+        )
 
     def now(self) -> ColumnElement[float]:
         """Return the time in seconds: that of the database, which all workers share."""
@@ -64,15 +85,16 @@ class Database:
         self.engine.dispose()
 
 
+def is_over(until: Any, now: Any) -> Any:
+    """Return the condition that a lease is over; one of days was given by a wrong clock."""
+    return or_(until < now, until > now + LONGEST_LEASE)
+
+
 def open_database(url: str, *, clock: Clock | None = None) -> Database:
     """Open the job store at an SQLAlchemy URL, and create its tables if it is empty."""
     database = Database(_create_engine(url), clock=clock)
-    with database.transaction() as connection:
-        METADATA.create_all(connection)
-        found = connection.execute(select(SCHEMA.c.version)).scalar_one_or_none()
-        if found is None:
-            connection.execute(SCHEMA.insert().values(version=SCHEMA_VERSION))
-    if found is not None and found > SCHEMA_VERSION:
+    found = database.create_tables()
+    if found > SCHEMA_VERSION:
         database.close()
         raise JobStoreError(
             f"the job store {database.engine.url.render_as_string()} was written by a newer "
@@ -107,10 +129,17 @@ def _sqlite_engine(url: URL) -> Engine:
     engine = create_engine(url, connect_args={"timeout": _BUSY_SECONDS})
 
     @event.listens_for(engine, "connect")
-    def configure(connection: Any, _record: Any) -> None:
+    def configure(connection: Any, record: Any) -> None:
         connection.isolation_level = None  # Transactions are begun below, not by the driver.
         for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
             connection.execute(f"PRAGMA {pragma}")
+        record.info["file"] = _identity(url.database)
+
+    @event.listens_for(engine, "checkout")
+    def check(_connection: Any, record: Any, _proxy: Any) -> None:
+        # A deleted file still answers those who have it open, and no others.
+        if record.info["file"] != _identity(url.database):
+            raise database_errors.DisconnectionError("the file of the job store was replaced")
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
@@ -118,6 +147,14 @@ def _sqlite_engine(url: URL) -> Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
     return engine
+
+
+def _identity(path: str | None) -> tuple[int, int] | None:
+    try:
+        found = Path(path or "").stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _postgresql_engine(url: URL) -> Engine:

@@ -4,14 +4,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import and_, exists, func, or_, select, update
+from sqlalchemy import and_, exists, func, insert, or_, select, update
 
 from lakehand.service.store.database_schema import JOBS, POOLS, TABLES
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from sqlalchemy import Connection
 
+    from lakehand.service.store.database import Database
     from lakehand.service.store.records import Claim
+
+
+def set_pools(database: Database, pools: Mapping[str, int]) -> None:
+    """Let each pool run so many jobs at once; a store that was lost has its pools again."""
+    with database.transaction() as connection:
+        known = {row.name: row.max_running for row in connection.execute(select(POOLS))}
+        for name, max_running in pools.items():
+            if name not in known:
+                connection.execute(insert(POOLS).values(name=name, max_running=max_running))
+            elif known[name] != max_running:
+                changed = update(POOLS).where(POOLS.c.name == name)
+                connection.execute(changed.values(max_running=max_running))
 
 
 def find_claimable(connection: Connection, claim: Claim, now: Any) -> tuple[int, int] | None:

@@ -16,6 +16,7 @@ from sqlalchemy.exc import IntegrityError
 from lakehand.errors import JobNotFoundError, JobStateError, LeaseLostError, ValidationError
 from lakehand.service.job_states import LANE_OF, LEASE_LOST
 from lakehand.service.store.budgets import release_reserved
+from lakehand.service.store.database import is_over
 from lakehand.service.store.database_schema import ATTEMPTS, JOBS
 from lakehand.service.store.events import record_event
 from lakehand.service.store.job_claims import claiming, find_claimable
@@ -45,8 +46,12 @@ class JobQueue:
 
     def enqueue(self, request: JobRequest) -> Queued:
         """Queue a job; where one of the kind is queued already, it becomes more urgent instead."""
-        with self._database.transaction() as connection:
-            return self._enqueue(connection, request)
+        try:
+            with self._database.transaction() as connection:
+                return self._enqueue(connection, request)
+        except IntegrityError as error:
+            message = f"there is no table {request.table_id}, or no pool {request.pool!r}"
+            raise JobNotFoundError(message, hint="lakehand tables list") from error
 
     def _enqueue(self, connection: Connection, request: JobRequest) -> Queued:
         if request.verb not in LANE_OF:
@@ -229,7 +234,7 @@ class JobQueue:
         now = self._database.now()
         overdue = (
             select(JOBS)
-            .where(JOBS.c.state == "running", JOBS.c.leased_until < now)
+            .where(JOBS.c.state == "running", is_over(JOBS.c.leased_until, now))
             .order_by(JOBS.c.id)
             .with_for_update(skip_locked=True)
         )

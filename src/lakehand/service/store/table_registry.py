@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: Until when a table is paused whose pause has no end.
 FOREVER = 9_999_999_999.0
+#: No table is looked at later than so many seconds after its last look.
+LONGEST_WAIT = 86_400.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -218,7 +220,9 @@ class TableRegistry:
     def to_look_at(self, *, limit: int = 100) -> list[RegisteredTable]:
         """Return the tables whose time to be looked at has come, the longest overdue first."""
         now = self._database.now()
-        due = select(TABLES).where(TABLES.c.gone_at.is_(None), TABLES.c.look_at <= now)
+        # A time beyond the longest wait was noted by a clock that was ahead.
+        is_due = or_(TABLES.c.look_at <= now, TABLES.c.look_at > now + LONGEST_WAIT)
+        due = select(TABLES).where(TABLES.c.gone_at.is_(None), is_due)
         with self._database.transaction() as connection:
             rows = connection.execute(due.order_by(TABLES.c.look_at).limit(limit))
             return [RegisteredTable.of(row) for row in rows]
