@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from lakehand.errors import LakehandError
 from lakehand.observe.steps import Step, listen
 from lakehand.service import job_process
+from lakehand.service import scheduler as scheduling
 from lakehand.service.config import parse_config
 from lakehand.service.job_main import JobSpec
 from lakehand.service.scheduler import Scheduler
@@ -66,6 +67,8 @@ class Plan:
     knows_dead_runs: bool = True
     #: Retries at once; else after the delays of the product.
     is_prompt: bool = True
+    #: Seconds between the looks at a table, instead of those of the product.
+    look_seconds: float | None = None
     settings: dict[str, Any] = field(default_factory=lambda: dict(SETTINGS))
 
     def to_text(self) -> str:
@@ -182,6 +185,9 @@ def _run_job(plan: Plan) -> None:
 
 
 def _run_scheduler(plan: Plan) -> None:
+    if plan.look_seconds is not None:
+        for name in ("_LOOK_SOON", "_LOOK_STEP", "_LOOK_LATE"):
+            setattr(scheduling, name, plan.look_seconds)
     scheduler = Parts(open_database(plan.store), plan).scheduler()
     while True:
         with contextlib.suppress(LakehandError):
@@ -192,12 +198,16 @@ def _run_scheduler(plan: Plan) -> None:
 _ROLES = {"worker": _run_worker, "job": _run_job, "scheduler": _run_scheduler}
 
 
+def start(role: Role, plan: Plan) -> subprocess.Popen[bytes]:
+    environment = {**unmeasured(), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-m", "support.service_processes", role, plan.to_text()]
+    return subprocess.Popen(command, env=environment)
+
+
 @contextmanager
 def started(role: Role, plan: Plan) -> Iterator[subprocess.Popen[bytes]]:
     """Start a process; kill it at the end of the block if it still runs."""
-    environment = {**unmeasured(), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-m", "support.service_processes", role, plan.to_text()]
-    process = subprocess.Popen(command, env=environment)
+    process = start(role, plan)
     try:
         yield process
     finally:
