@@ -58,7 +58,7 @@ class BudgetStore:
     def of_day(self, day: str) -> list[Budget]:
         wanted = select(BUDGETS).where(BUDGETS.c.day == day)
         ordered = wanted.order_by(BUDGETS.c.scope, BUDGETS.c.unit)
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             return [Budget(**row._mapping) for row in connection.execute(ordered)]  # noqa: SLF001
 
     def reserve(

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import create_engine, event, func, literal, make_url, or_, select
+from sqlalchemy import bindparam, create_engine, event, func, make_url, or_, select
 from sqlalchemy import exc as database_errors
 from sqlalchemy.types import Double
 
@@ -26,6 +26,8 @@ _OLDEST_SQLITE = (3, 35)
 _BUSY_SECONDS = 30.0
 #: In seconds.
 LONGEST_LEASE = 86_400.0
+#: Option of connections that only read.
+_READS = "lakehand_reads"
 #: Name of the SQLite file where no store is named.
 DEFAULT_FILE = "lakehand.db"
 
@@ -36,14 +38,19 @@ class Database:
     def __init__(self, engine: Engine, *, clock: Clock | None = None) -> None:
         self.engine = engine
         self.is_sqlite = engine.dialect.name == "sqlite"
-        self._clock = clock
+        self._reader = engine.execution_options(**{_READS: True})
+        self._now = _now(clock, is_sqlite=self.is_sqlite)
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
         """Run a block as one transaction; JobStoreError if the database cannot be used."""
+        with self._typed_errors(), self.engine.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def _typed_errors(self) -> Iterator[None]:
         try:
-            with self.engine.begin() as connection:
-                yield connection
+            yield
         except database_errors.IntegrityError:
             raise
         except database_errors.SQLAlchemyError as error:
@@ -68,21 +75,34 @@ class Database:
             hint="tables are found again; those added by hand, pauses and the history are lost",
         )
 
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """Run a block that reads and writes nothing: it waits for no other."""
+        with self._typed_errors(), self._reader.connect() as connection:
+            yield connection
+
     def now(self) -> ColumnElement[float]:
-        """Return the time in seconds: that of the database, which all workers share."""
-        if self._clock is not None:
-            return literal(self._clock.now().timestamp(), Double)
-        if self.is_sqlite:  # All processes are on one machine.
-            return (func.julianday("now") - 2440587.5) * 86400.0
-        return func.extract("epoch", func.now()).cast(Double)
+        """Return the time in seconds: that of the database, which all workers share.
+
+        It is the same object each time, so that statements with it are built once.
+        """
+        return self._now
 
     def time(self) -> float:
         """Return what `now` is."""
-        with self.transaction() as connection:
+        with self.reading() as connection:
             return float(connection.execute(select(self.now())).scalar_one())
 
     def close(self) -> None:
         self.engine.dispose()
+
+
+def _now(clock: Clock | None, *, is_sqlite: bool) -> ColumnElement[float]:
+    if clock is not None:
+        return bindparam("now", type_=Double, callable_=lambda: clock.now().timestamp())
+    if is_sqlite:  # All processes are on one machine.
+        return (func.julianday("now") - 2440587.5) * 86400.0
+    return func.extract("epoch", func.now()).cast(Double)
 
 
 def is_over(until: Any, now: Any) -> Any:
@@ -144,7 +164,8 @@ def _sqlite_engine(url: URL) -> Engine:
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
         # A transaction that reads first and writes later could find that it lost to another.
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        is_reader = connection.get_execution_options().get(_READS)
+        connection.exec_driver_sql("BEGIN" if is_reader else "BEGIN IMMEDIATE")
 
     return engine
 

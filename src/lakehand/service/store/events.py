@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import delete, insert, select
+from sqlalchemy import bindparam, delete, insert, select
 
 from lakehand.service.store.database_schema import EVENTS
 
@@ -25,8 +26,14 @@ def record_event(
     **details: Any,
 ) -> None:
     """Record an event in the transaction that makes it true."""
-    values = {"table_id": table, "job_id": job, "by": by, "details": details}
-    connection.execute(insert(EVENTS).values(at=now, kind=kind, **values))
+    values = {"kind": kind, "table_id": table, "job_id": job, "by": by, "details": details}
+    connection.execute(_inserting(now), values)
+
+
+@functools.lru_cache(maxsize=64)
+def _inserting(now: Any) -> Any:
+    columns = ("kind", "table_id", "job_id", "by", "details")
+    return insert(EVENTS).values(at=now, **{name: bindparam(name) for name in columns})
 
 
 class EventLog:
@@ -38,13 +45,13 @@ class EventLog:
     def since(self, event_id: int, *, limit: int = 1000) -> list[dict[str, Any]]:
         """Return the events after one, oldest first."""
         wanted = select(EVENTS).where(EVENTS.c.id > event_id).order_by(EVENTS.c.id).limit(limit)
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             return [dict(row._mapping) for row in connection.execute(wanted)]  # noqa: SLF001
 
     def of_job(self, job_id: int) -> list[dict[str, Any]]:
         """Return the events of a job, oldest first."""
         wanted = select(EVENTS).where(EVENTS.c.job_id == job_id).order_by(EVENTS.c.id)
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             return [dict(row._mapping) for row in connection.execute(wanted)]  # noqa: SLF001
 
     def prune(self, older_than: float) -> int:

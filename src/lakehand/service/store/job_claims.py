@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import and_, exists, func, insert, or_, select, update
+from sqlalchemy import (
+    Double,
+    and_,
+    bindparam,
+    exists,
+    func,
+    insert,
+    literal_column,
+    or_,
+    select,
+    update,
+)
 
-from lakehand.service.store.database_schema import JOBS, POOLS, TABLES
+from lakehand.service.store.database_schema import ATTEMPTS, JOBS, POOLS, TABLES
+from lakehand.service.store.job_statements import QUEUED, RUNNING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,10 +44,11 @@ def set_pools(database: Database, pools: Mapping[str, int]) -> None:
 
 def find_claimable(connection: Connection, claim: Claim, now: Any) -> tuple[int, int] | None:
     """Return the job whose turn it is, and a free slot of its pool; None if there is none."""
+    wanted = {"engines": list(claim.engines), "memory": claim.memory_bytes}
     candidates = [
         (candidate.rank_at, candidate.id, slot)
         for pool, slot in _free_slots(connection, claim).items()
-        if (candidate := connection.execute(_next_in(pool, claim, now)).one_or_none())
+        if (candidate := connection.execute(_next(now), {"pool": pool, **wanted}).one_or_none())
     ]
     if not candidates:
         return None
@@ -42,18 +56,33 @@ def find_claimable(connection: Connection, claim: Claim, now: Any) -> tuple[int,
     return job_id, slot
 
 
-def claiming(job_id: int, slot: int, claim: Claim, now: Any) -> Any:
-    """Return the statement that gives a job to a worker, and the job back."""
+def take(connection: Connection, job_id: int, slot: int, claim: Claim, now: Any) -> Any:
+    """Give a job to a worker; return its row, or None if it is no longer queued."""
+    values = {
+        "job": job_id,
+        "in_slot": slot,
+        "worker": claim.worker_id,
+        "lease": claim.lease_seconds,
+    }
+    row = connection.execute(_taking(now), values).one_or_none()
+    if row is not None:
+        attempt = {"job_id": row.id, "fence": row.fence, "table_id": row.table_id}
+        connection.execute(_beginning(now), {**attempt, "worker_id": claim.worker_id})
+    return row
+
+
+@functools.lru_cache(maxsize=64)
+def _taking(now: Any) -> Any:
     return (
         update(JOBS)
-        .where(JOBS.c.id == job_id, JOBS.c.state == "queued")
+        .where(JOBS.c.id == bindparam("job"), QUEUED)
         .values(
             state="running",
-            slot=slot,
+            slot=bindparam("in_slot"),
             fence=JOBS.c.fence + 1,
             attempt=JOBS.c.attempt + 1,
-            worker_id=claim.worker_id,
-            leased_until=now + claim.lease_seconds,
+            worker_id=bindparam("worker"),
+            leased_until=now + bindparam("lease", type_=Double),
             started_at=func.coalesce(JOBS.c.started_at, now),
             waits_for=None,
             wish=None,
@@ -63,32 +92,41 @@ def claiming(job_id: int, slot: int, claim: Claim, now: Any) -> Any:
     )
 
 
+@functools.lru_cache(maxsize=64)
+def _beginning(now: Any) -> Any:
+    columns = ("job_id", "fence", "table_id", "worker_id")
+    return insert(ATTEMPTS).values(started_at=now, **{name: bindparam(name) for name in columns})
+
+
+_POOLS = select(POOLS)
+_TAKEN = select(JOBS.c.pool, JOBS.c.slot).where(RUNNING)
+
+
 def _free_slots(connection: Connection, claim: Claim) -> dict[str, int]:
     """Return a free slot of every pool that has one; workers begin to look at different ones."""
-    pools = select(POOLS)
-    if claim.pools:
-        pools = pools.where(POOLS.c.name.in_(claim.pools))
     taken: dict[str, set[int]] = {}
-    running = select(JOBS.c.pool, JOBS.c.slot).where(JOBS.c.state == "running")
-    for pool, slot in connection.execute(running):
+    for pool, slot in connection.execute(_TAKEN):
         taken.setdefault(pool, set()).add(slot)
     free = {}
-    for pool in connection.execute(pools):
-        used = taken.get(pool.name, set())
-        slots = ((claim.offset + number) % pool.max_running for number in range(pool.max_running))
+    for pool, max_running in connection.execute(_POOLS):
+        if claim.pools and pool not in claim.pools:
+            continue
+        used = taken.get(pool, set())
+        slots = ((claim.offset + number) % max_running for number in range(max_running))
         found = next((slot for slot in slots if slot not in used), None)
         if found is not None:
-            free[pool.name] = found
+            free[pool] = found
     return free
 
 
-def _next_in(pool: str, claim: Claim, now: Any) -> Any:
-    """Return the query for the first job of a pool that this worker may start."""
+@functools.lru_cache(maxsize=64)
+def _next(now: Any) -> Any:
+    """Return the query for the first job of a pool that a worker may start."""
     running = JOBS.alias("running")
     is_busy = exists().where(
         running.c.table_id == JOBS.c.table_id,
         running.c.lane == JOBS.c.lane,
-        running.c.state == "running",
+        running.c.state == literal_column("'running'"),
     )
     is_usable = exists().where(
         TABLES.c.id == JOBS.c.table_id,
@@ -98,16 +136,16 @@ def _next_in(pool: str, claim: Claim, now: Any) -> Any:
     return (
         select(JOBS.c.rank_at, JOBS.c.id)
         .where(
-            JOBS.c.state == "queued",
-            JOBS.c.pool == pool,
+            QUEUED,
+            JOBS.c.pool == bindparam("pool"),
             JOBS.c.not_before <= now,
             JOBS.c.paused_by.is_(None),
             or_(JOBS.c.runs_until.is_(None), JOBS.c.runs_until > now),
-            JOBS.c.engine.in_(claim.engines),
-            JOBS.c.memory_bytes <= claim.memory_bytes,
+            JOBS.c.engine.in_(bindparam("engines", expanding=True)),
+            JOBS.c.memory_bytes <= bindparam("memory"),
             and_(is_usable, ~is_busy),
         )
         .order_by(JOBS.c.rank_at, JOBS.c.id)
-        .limit(1)
+        .limit(literal_column("1"))
         .with_for_update(of=JOBS, skip_locked=True)
     )

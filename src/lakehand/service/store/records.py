@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
@@ -83,8 +83,7 @@ class Job:
 
     @classmethod
     def of(cls, row: Row[Any]) -> Self:
-        values = row._mapping  # noqa: SLF001  the documented way to a row's names
-        return cls(**{item.name: values[item.name] for item in fields(cls)})
+        return cls(**row._mapping)  # noqa: SLF001  the documented way to a row's names
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

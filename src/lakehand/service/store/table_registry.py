@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from sqlalchemy import case, or_, select, update
@@ -57,8 +57,7 @@ class RegisteredTable:
 
     @classmethod
     def of(cls, row: Row[Any]) -> Self:
-        values = row._mapping  # noqa: SLF001  the documented way to a row's names
-        return cls(**{item.name: values[item.name] for item in fields(cls)})
+        return cls(**row._mapping)  # noqa: SLF001  the documented way to a row's names
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -161,14 +160,14 @@ class TableRegistry:
         conditions = [TABLES.c.url == name_or_url.rstrip("/"), TABLES.c.name == name_or_url]
         if name_or_url.isdigit():
             conditions.append(TABLES.c.id == int(name_or_url))
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             row = connection.execute(select(TABLES).where(or_(*conditions))).first()
         if row is None:
             raise _no_table(name_or_url)
         return RegisteredTable.of(row)
 
     def get(self, table_id: int) -> RegisteredTable:
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             return self._required(connection, table_id)
 
     def _required(self, connection: Connection, table_id: int) -> RegisteredTable:
@@ -186,7 +185,7 @@ class TableRegistry:
             wanted = wanted.where(TABLES.c.gone_at.is_(None))
         if source is not None:
             wanted = wanted.where(TABLES.c.source == source)
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             return [RegisteredTable.of(row) for row in connection.execute(wanted)]
 
     def pause(
@@ -223,7 +222,7 @@ class TableRegistry:
         # A time beyond the longest wait was noted by a clock that was ahead.
         is_due = or_(TABLES.c.look_at <= now, TABLES.c.look_at > now + LONGEST_WAIT)
         due = select(TABLES).where(TABLES.c.gone_at.is_(None), is_due)
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             rows = connection.execute(due.order_by(TABLES.c.look_at).limit(limit))
             return [RegisteredTable.of(row) for row in rows]
 
@@ -306,7 +305,7 @@ class TableRegistry:
 
     def held_verbs(self, table_id: int, *, lakehand: str) -> dict[str, dict[str, Any]]:
         """Return the errors of verbs that are held; another version of the table lifts a hold."""
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             table = self._required(connection, table_id)
             rows = connection.execute(select(HOLDS).where(HOLDS.c.table_id == table_id)).all()
         return {

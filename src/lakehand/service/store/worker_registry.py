@@ -112,7 +112,7 @@ class WorkerRegistry:
         wanted = select(WORKERS).where(
             WORKERS.c.stopped_at.is_(None), WORKERS.c.beat_at > now - within_seconds
         )
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             rows = connection.execute(wanted.order_by(WORKERS.c.started_at, WORKERS.c.id))
             return [Worker.of(row) for row in rows]
 
