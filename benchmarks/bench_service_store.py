@@ -38,8 +38,8 @@ PROCESSES = 4
 WORKERS = int(os.environ.get("LAKEHAND_BENCH_WORKERS", "64"))
 TABLE_COUNT = int(os.environ.get("LAKEHAND_BENCH_TABLES", "10000"))
 SECONDS = float(os.environ.get("LAKEHAND_BENCH_SECONDS", "20"))
-#: How long a job takes.
-JOB_SECONDS = 1.0
+#: How long a job takes, and how long all workers begin at once, which is left out.
+JOB_SECONDS, WARM_UP_SECONDS = 1.0, 2.0
 STORES = os.environ.get("LAKEHAND_BENCH_STORES", "sqlite,postgresql").split(",")
 RESULTS = ROOT / "benchmarks" / "results" / "service_store.json"
 VERBS = {"compact": "rewrite", "checkpoint": "log"}
@@ -159,8 +159,11 @@ def work_in_process(url: str, number: int, barrier: Any, answers: Any) -> None:
 def work(database: Database, number: int, deadline: float, times: dict[str, Any]) -> None:
     queue = JobQueue(database)
     claim = Claim(worker_id=f"w{number}", offset=number)
-    while time.monotonic() < deadline:
-        run_one(queue, claim, times, JOB_SECONDS)
+    warm_at = deadline - SECONDS + WARM_UP_SECONDS
+    left_out: dict[str, Any] = {name: [] for name in OPERATIONS}
+    time.sleep(JOB_SECONDS * number / WORKERS)
+    while (now := time.monotonic()) < deadline:
+        run_one(queue, claim, times if now > warm_at else left_out, JOB_SECONDS)
 
 
 def run_one(queue: JobQueue, claim: Claim, times: dict[str, Any], seconds: float) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import contextmanager
+import threading
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,13 +39,15 @@ class Database:
     def __init__(self, engine: Engine, *, clock: Clock | None = None) -> None:
         self.engine = engine
         self.is_sqlite = engine.dialect.name == "sqlite"
+        # SQLite lets those who wait for its lock sleep up to 100 ms: threads wait for each other.
+        self._turn = threading.Lock() if self.is_sqlite else nullcontext()
         self._reader = engine.execution_options(**{_READS: True})
         self._now = _now(clock, is_sqlite=self.is_sqlite)
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
         """Run a block as one transaction; JobStoreError if the database cannot be used."""
-        with self._typed_errors(), self.engine.begin() as connection:
+        with self._typed_errors(), self._turn, self.engine.begin() as connection:
             yield connection
 
     @contextmanager
