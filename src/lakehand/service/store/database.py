@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import time
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,8 @@ _OLDEST_SQLITE = (3, 35)
 _BUSY_SECONDS = 30.0
 #: In seconds.
 LONGEST_LEASE = 86_400.0
+#: A connection of PostgreSQL that was used so shortly before is not tried out.
+_TRUSTED_SECONDS = 1.0
 #: Option of connections that only read.
 _READS = "lakehand_reads"
 #: Name of the SQLite file where no store is named.
@@ -183,11 +186,28 @@ def _identity(path: str | None) -> tuple[int, int] | None:
 
 def _postgresql_engine(url: URL) -> Engine:
     try:
-        return create_engine(url, pool_pre_ping=True, pool_recycle=1800, pool_size=8)
+        engine = create_engine(url, pool_recycle=1800, pool_size=16)
     except ModuleNotFoundError as error:
         message = f"the driver {error.name} of the job store is not installed"
         hint = 'pip install "lakehand[postgresql]"'
         raise NotInstalledError(message, hint=hint) from error
+
+    @event.listens_for(engine, "checkin")
+    def note(_connection: Any, record: Any) -> None:
+        record.info["used_at"] = time.monotonic()
+
+    @event.listens_for(engine, "checkout")
+    def check(connection: Any, record: Any, _proxy: Any) -> None:
+        # Asking each time whether the server is still there took a sixth of a claim.
+        used_at = record.info.get("used_at")
+        if used_at is None or time.monotonic() - used_at < _TRUSTED_SECONDS:
+            return
+        try:
+            engine.dialect.do_ping(connection)
+        except Exception as error:
+            raise database_errors.DisconnectionError("the server has gone away") from error
+
+    return engine
 
 
 def _typed(error: database_errors.SQLAlchemyError, url: URL) -> JobStoreError:

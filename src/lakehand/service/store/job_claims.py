@@ -98,20 +98,21 @@ def _beginning(now: Any) -> Any:
     return insert(ATTEMPTS).values(started_at=now, **{name: bindparam(name) for name in columns})
 
 
-_POOLS = select(POOLS)
-_TAKEN = select(JOBS.c.pool, JOBS.c.slot).where(RUNNING)
+#: Every pool, with each slot of it that is taken.
+_TAKEN = select(POOLS, JOBS.c.slot).join_from(
+    POOLS, JOBS, and_(JOBS.c.pool == POOLS.c.name, RUNNING), isouter=True
+)
 
 
 def _free_slots(connection: Connection, claim: Claim) -> dict[str, int]:
     """Return a free slot of every pool that has one; workers begin to look at different ones."""
-    taken: dict[str, set[int]] = {}
-    for pool, slot in connection.execute(_TAKEN):
-        taken.setdefault(pool, set()).add(slot)
+    taken: dict[tuple[str, int], set[int | None]] = {}
+    for pool, max_running, slot in connection.execute(_TAKEN):
+        taken.setdefault((pool, max_running), set()).add(slot)
     free = {}
-    for pool, max_running in connection.execute(_POOLS):
+    for (pool, max_running), used in taken.items():
         if claim.pools and pool not in claim.pools:
             continue
-        used = taken.get(pool, set())
         slots = ((claim.offset + number) % max_running for number in range(max_running))
         found = next((slot for slot in slots if slot not in used), None)
         if found is not None:
