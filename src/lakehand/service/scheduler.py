@@ -7,12 +7,13 @@ itself, which runs `maintain` with the steps of its policy.
 from __future__ import annotations
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from lakehand._version import __version__
-from lakehand.errors import LakehandError, NotATableError
+from lakehand.errors import NotATableError, describe_error
 from lakehand.formats.optional import SupportsPolling
 from lakehand.formats.registry import load_format
 from lakehand.model.maintenance import MAINTENANCE_STEPS
@@ -25,7 +26,7 @@ from lakehand.service.store.records import JobRequest
 from lakehand.storage import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from lakehand.service.config import Policy, ServiceConfig
     from lakehand.service.store.database import Database
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
 
 #: A table is looked at so soon after a change, then ever later.
 _LOOK_SOON, _LOOK_STEP, _LOOK_LATE = 60.0, 30.0, 3600.0
-#: Tables that are looked at in one tick.
-_LOOKS_PER_TICK = 500
+#: Tables that are looked at in one tick, and at the same time.
+_LOOKS_PER_TICK, _LOOKS_AT_ONCE = 500, 16
 #: A worker that was silent for so many leases is lost.
 _LEASES_SILENT = 3
 _logger = get_logger(__name__)
@@ -86,8 +87,7 @@ class Scheduler:
         lease = self.config.service.lease.total_seconds()
         self._workers.forget_lost(silent_seconds=_LEASES_SILENT * lease)
         self._discover(done, now)
-        for table in self._tables.to_look_at(limit=_LOOKS_PER_TICK):
-            self._look(table, done, now)
+        self._look_at(self._tables.to_look_at(limit=_LOOKS_PER_TICK), done, now)
         return done
 
     # -- discovery ------------------------------------------------------------------------------
@@ -121,36 +121,50 @@ class Scheduler:
     def policy_of(self, table: RegisteredTable) -> Policy:
         return find_policy(self.config.policies, table.url, table.name)
 
-    def _look(self, table: RegisteredTable, done: Tick, now: float) -> None:
-        """Look whether a table has new commits, and queue what is due."""
-        done.looked_at += 1
-        try:
-            version = self._latest_version(table)
-        except LakehandError as error:
-            self._tables.failed_to_look(table.id, error.to_json(), look_every=_later(table))
-            done.errors.append({"url": table.url, **error.to_json()})
+    def _look_at(self, tables: Sequence[RegisteredTable], done: Tick, now: float) -> None:
+        """Look whether tables have new commits, and queue what is due."""
+        if not tables:
             return
+        nothing_due = []
+        with ThreadPoolExecutor(_LOOKS_AT_ONCE, thread_name_prefix="look") as threads:
+            for table, version in zip(tables, threads.map(self._seen, tables), strict=True):
+                done.looked_at += 1
+                if isinstance(version, dict):
+                    self._tables.failed_to_look(table.id, version, look_every=_later(table))
+                    done.errors.append({"url": table.url, **version})
+                elif (look := self._take_in(table, version, done, now)) is not None:
+                    nothing_due.append(look)
+        self._tables.looked_all(nothing_due)
+        reached(Step.TABLE_LOOKED_AT)
+
+    def _seen(self, table: RegisteredTable) -> int | dict[str, Any] | None:
+        """Return the latest version of a table, or its error: the others are not affected."""
+        try:
+            return self._latest_version(table)
+        except Exception as error:  # noqa: BLE001  whatever it is, it is of one table
+            return describe_error(error)
+
+    def _take_in(
+        self, table: RegisteredTable, version: int | None, done: Tick, now: float
+    ) -> dict[str, Any] | None:
+        """Queue what a table needs; return what to note of a look after which nothing is due."""
         has_changed = version is not None and version != table.assessed_version
         known = version if version is not None else table.version
         commits = _commits_since(table, known)
         policy = self.policy_of(table)
         trigger = self._trigger(table, policy, commits, now) if policy.enabled else None
-        values: dict[str, Any] = {"version": known, "last_error": None, "error_count": 0}
-        if trigger is not None:
-            done.queued += self._enqueue(table, policy, "maintain", trigger, known)
-            values |= {
-                "assessed_at": now,
-                "assessed_version": known,
-                "commits_since": 0,
-                "bytes_since": 0,
-            }
-        else:
-            values["commits_since"] = commits
+        look_every = _LOOK_SOON if has_changed else _later(table)
         if policy.enabled:
             done.queued += self._enqueue_scheduled(table, policy, now)
-        look_every = _LOOK_SOON if has_changed else _later(table)
-        self._tables.looked(table.id, look_every=look_every, policy=policy.name, **values)
+        seen: dict[str, Any] = {"look_every": look_every, "version": known, "policy": policy.name}
+        if trigger is None:
+            return {"table": table.id, "due_at": table.look_at, "commits_since": commits, **seen}
+        done.queued += self._enqueue(table, policy, "maintain", trigger, known)
+        since = {"commits_since": 0, "bytes_since": 0, "last_error": None, "error_count": 0}
+        values = {**seen, **since, "assessed_at": now, "assessed_version": known}
+        self._tables.looked(table.id, **values)
         reached(Step.TABLE_LOOKED_AT)
+        return None
 
     def _latest_version(self, table: RegisteredTable) -> int | None:
         table_format = load_format(table.format or "delta")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from sqlalchemy import case, or_, select, update
+from sqlalchemy import Double, bindparam, case, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from lakehand.errors import JobNotFoundError
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 FOREVER = 9_999_999_999.0
 #: No table is looked at later than so many seconds after its last look.
 LONGEST_WAIT = 86_400.0
+#: Addresses in one statement.
+_URLS_AT_ONCE = 500
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,27 +89,10 @@ class TableRegistry:
         self, connection: Connection, found: FoundTable, source: str, by: str | None
     ) -> tuple[RegisteredTable, bool]:
         now = self._database.now()
-        known = connection.execute(select(TABLES).where(TABLES.c.url == found.url)).one_or_none()
-        dialect = sqlite if self._database.is_sqlite else postgresql
-        new = dialect.insert(TABLES).values(
-            url=found.url,
-            name=found.name,
-            format=found.format,
-            source=source,
-            found_at=now,
-            seen_at=now,
-            look_at=now,
-        )
-        seen = new.on_conflict_do_update(
-            index_elements=[TABLES.c.url],
-            set_={
-                "seen_at": now,
-                "gone_at": None,
-                "format": new.excluded.format,
-                "name": case((TABLES.c.name.is_(None), new.excluded.name), else_=TABLES.c.name),
-            },
-        ).returning(TABLES)
-        table = RegisteredTable.of(connection.execute(seen).one())
+        known = connection.execute(_BY_URL, {"url": found.url}).one_or_none()
+        given = {"url": found.url, "name": found.name, "format": found.format, "source": source}
+        row = connection.execute(_registering(now, self._database.is_sqlite), given).one()
+        table = RegisteredTable.of(row)
         if known is None or known.gone_at is not None:
             kind = "table.found" if known is None else "table.found_again"
             record_event(connection, now, kind, table=table.id, by=by, url=table.url, source=source)
@@ -119,7 +105,8 @@ class TableRegistry:
         """
         now = self._database.now()
         with self._database.transaction() as connection:
-            new = sum(self._add(connection, one, source, None)[1] for one in found)
+            changed = self._see_again(connection, found, now)
+            new = sum(self._add(connection, one, source, None)[1] for one in changed)
             urls = {one.url for one in found}
             known = connection.execute(
                 select(TABLES.c.id, TABLES.c.url).where(
@@ -130,6 +117,20 @@ class TableRegistry:
             for table_id in gone:
                 self._mark_gone(connection, table_id, now)
         return new, gone
+
+    def _see_again(
+        self, connection: Connection, found: Sequence[FoundTable], now: Any
+    ) -> list[FoundTable]:
+        """Note that known tables were seen, many at a time; return those that are not as known."""
+        changed = []
+        for first in range(0, len(found), _URLS_AT_ONCE):
+            part = found[first : first + _URLS_AT_ONCE]
+            rows = connection.execute(_BY_URLS, {"urls": [one.url for one in part]}).all()
+            known = {row.url: row for row in rows}
+            changed += [one for one in part if not _is_known(one, known.get(one.url))]
+            ids = [row.id for row in rows]
+            connection.execute(update(TABLES).where(TABLES.c.id.in_(ids)).values(seen_at=now))
+        return changed
 
     def _mark_gone(self, connection: Connection, table_id: int, now: Any) -> None:
         connection.execute(update(TABLES).where(TABLES.c.id == table_id).values(gone_at=now))
@@ -253,6 +254,12 @@ class TableRegistry:
                 .values(look_every=look_every, look_at=self._database.now() + look_every, **values)
             )
 
+    def looked_all(self, looks: Sequence[Mapping[str, Any]]) -> None:
+        """Note of many tables that they were looked at and nothing is due, as one transaction."""
+        if looks:
+            with self._database.transaction() as connection:
+                connection.execute(_looking(self._database.now()), looks)
+
     def failed_to_look(self, table_id: int, error: Mapping[str, Any], *, look_every: float) -> None:
         """Note that a table could not be read; the others are not affected."""
         self.looked(
@@ -306,13 +313,64 @@ class TableRegistry:
     def held_verbs(self, table_id: int, *, lakehand: str) -> dict[str, dict[str, Any]]:
         """Return the errors of verbs that are held; another version of the table lifts a hold."""
         with self._database.reading() as connection:
-            table = self._required(connection, table_id)
-            rows = connection.execute(select(HOLDS).where(HOLDS.c.table_id == table_id)).all()
-        return {
-            row.verb: row.error
-            for row in rows
-            if row.lakehand_version == lakehand and row.table_version == table.version
-        }
+            rows = connection.execute(_HELD, {"table": table_id, "lakehand": lakehand}).all()
+        return {row.verb: row.error for row in rows}
+
+
+def _is_known(found: FoundTable, row: Any) -> bool:
+    if row is None:
+        return False
+    return row.format == found.format and (row.name is not None or found.name is None)
+
+
+@functools.lru_cache(maxsize=64)
+def _looking(now: Any) -> Any:
+    return (
+        update(TABLES)
+        # A table that was notified of since is looked at again.
+        .where(TABLES.c.id == bindparam("table"), TABLES.c.look_at == bindparam("due_at"))
+        .values(
+            look_at=now + bindparam("look_every", type_=Double),
+            look_every=bindparam("look_every", type_=Double),
+            version=bindparam("version"),
+            commits_since=bindparam("commits_since"),
+            policy=bindparam("policy"),
+            last_error=None,
+            error_count=0,
+        )
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def _registering(now: Any, is_sqlite: bool) -> Any:  # noqa: FBT001  cached by position
+    new = (sqlite if is_sqlite else postgresql).insert(TABLES)
+    columns = ("url", "name", "format", "source")
+    given: dict[str, Any] = {name: bindparam(name) for name in columns}
+    new = new.values(found_at=now, seen_at=now, look_at=now, **given)
+    return new.on_conflict_do_update(
+        index_elements=[TABLES.c.url],
+        set_={
+            "seen_at": now,
+            "gone_at": None,
+            "format": new.excluded.format,
+            "name": case((TABLES.c.name.is_(None), new.excluded.name), else_=TABLES.c.name),
+        },
+    ).returning(TABLES)
+
+
+_HELD = (
+    select(HOLDS.c.verb, HOLDS.c.error)
+    .join(TABLES, TABLES.c.id == HOLDS.c.table_id)
+    .where(
+        HOLDS.c.table_id == bindparam("table"),
+        HOLDS.c.lakehand_version == bindparam("lakehand"),
+        HOLDS.c.table_version.is_not_distinct_from(TABLES.c.version),
+    )
+)
+_BY_URL = select(TABLES).where(TABLES.c.url == bindparam("url"))
+_BY_URLS = select(TABLES.c.id, TABLES.c.url, TABLES.c.format, TABLES.c.name).where(
+    TABLES.c.url.in_(bindparam("urls", expanding=True)), TABLES.c.gone_at.is_(None)
+)
 
 
 def _newer(known: Any, version: int) -> Any:
