@@ -90,6 +90,10 @@ def main() -> None:
 def make_lake(root: Path, count: int) -> None:
     """Make so many tables, a hundred in each directory."""
 
+    import pyarrow as pa
+
+    import lakehand
+
     first = root / "d0" / "t0"
     rows = pa.table({"id": [1]})
     table = lakehand.create_table(first, rows.schema, engine="local")
