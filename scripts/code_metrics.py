@@ -43,8 +43,8 @@ class Metric:
 #: For each number its limit and its goal. A limit is lowered when the code improves; raising one
 #: needs a reason in the commit message.
 LIMITS = {
-    "modules": (393, "340 to 370"),
-    "lines": (76_500, "about 62,000, new capabilities aside"),
+    "modules": (394, "340 to 370"),
+    "lines": (76_700, "about 62,000, new capabilities aside"),
     "modules imported by exactly one other": (82, "under 80"),
     "import lines and __all__, percent of lines": (8.9, "under 8"),
     "core methods of the format protocols": (27, "about 20"),

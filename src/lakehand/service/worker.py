@@ -160,17 +160,15 @@ class JobWorker:
             if not isinstance(error, LeaseLostError):  # Else the job is another worker's.
                 self._end(job, {"error": error.to_json()})
             return process
-        if process is None:
-            process = JobProcess()
         try:
+            process = process or JobProcess()
             process.begin(spec)
             end = self._watch(job, process)
-        except LeaseLostError:
-            process.kill()
-            return None
-        except ProcessEndedError as error:
-            process.kill()
-            self._give_back(job, f"the process of the job {error}")
+        except (LeaseLostError, ProcessEndedError) as error:
+            if process is not None:
+                process.kill()
+            if isinstance(error, ProcessEndedError):
+                self._give_back(job, f"the process of the job {error}")
             return None
         if end is None:
             process.kill()
