@@ -120,17 +120,30 @@ def group_lives(group):
 @pytest.mark.timeout(600)
 def test_a_jvm_ends_with_the_job_process_of_a_killed_worker(plan):
     settings = {"min_files": 2, "engine": "spark", "master": "local[1]"}
-    how = {"role": "worker", "step": Step.JOB_RUN_NOTED, "settings": settings, "lease_seconds": 60}
-    lake = Lake(replace(plan, **how))
+    lake = Lake(replace(plan, settings=settings, lease_seconds=10))
     job_id = lake.enqueue(lake.create("a"))
-    with started("worker", lake.plan):
-        reach_the_mark(lake.plan)
+    with started("worker", lake.plan) as worker:
+        until(lambda: job_processes(lake.plan.mark))
         (group,) = job_processes(lake.plan.mark)
-    until(lambda: not group_lives(group), seconds=150)
-    lake.parts.jobs.listed(states=["running"])
+        until(lambda: "java" in programs_of(group), seconds=150)
+        worker.kill()
+        until(lambda: not group_lives(group), seconds=150)
     with lake.another_worker():
         lake.wait_for_end(job_id)
     lake.check(job_id)
+
+
+def programs_of(group):
+    """Return the names of the programs in a process group."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            name, _, rest = stat.read_text().partition("(")[2].rpartition(")")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(rest.split()[2]) == group:
+            found.append(name)
+    return found
 
 
 # -- a store that is lost -------------------------------------------------------------------------
