@@ -22,10 +22,13 @@ from support.table_writers import is_by_lakehand, versions
 
 MINUTES = float(os.environ.get("LAKEHAND_SOAK_MINUTES", "60"))
 TABLES = int(os.environ.get("LAKEHAND_SOAK_TABLES", "200"))
+#: Whether delta-spark writes too; it needs Java.
+WITH_SPARK = os.environ.get("LAKEHAND_SOAK_SPARK", "1") == "1"
 SEED = int(os.environ.get("LAKEHAND_SOAK_SEED", "1"))
 WORKERS, SLOTS, LEASE_SECONDS, LOOK_SECONDS = 2, 2, 6.0, 5.0
 #: Commits after which a table is maintained, and the longest that it may take from there on.
 COMMITS, BOUND_SECONDS = 10, 300.0
+SPARK_PART = 7
 #: Between two faults, at most.
 FAULT_SECONDS = 6.0
 
@@ -76,6 +79,25 @@ class Chaos:
             process.wait()
 
 
+class Writer(threading.Thread):
+    """A thread whose failure is the failure of whoever waits for it."""
+
+    def __init__(self, function, *args):
+        super().__init__()
+        self._function, self._args, self._error = function, args, None
+
+    def run(self):
+        try:
+            self._function(*self._args)
+        except BaseException as error:  # noqa: BLE001  raised again below
+            self._error = error
+
+    def join(self, timeout=None):
+        super().join(timeout)
+        if self._error is not None:
+            raise self._error
+
+
 def send(pid, number):
     try:
         os.kill(pid, number)
@@ -90,6 +112,17 @@ def write_for_long(lake, chance, is_over):
     while not is_over.wait(0.02):
         (name,) = chance.choices(names, weights)
         lake.append(name)
+
+
+def write_by_spark(lake, oracle, chance, is_over):
+    """Let delta-spark append rows of a partition of its own."""
+    number = 0
+    while not is_over.wait(0.2):
+        name = chance.choice(sorted(lake.acknowledged))
+        place = Path(lake.plan.lake, name)
+        oracle.sql(f"INSERT INTO delta.`{place}` VALUES ({SPARK_PART}, {number})", fresh=False)
+        lake.acknowledged[name].append((SPARK_PART, number))
+        number += 1
 
 
 def longest_neglect(log):
@@ -150,7 +183,7 @@ def figures_of(lake, chaos):
     }
 
 
-def test_a_service_under_faults_for_long(tmp_path):
+def test_a_service_under_faults_for_long(request, tmp_path):
     chance = random.Random(SEED)
     plan = Plan(
         store=f"sqlite:///{tmp_path}/jobs.db",
@@ -165,12 +198,17 @@ def test_a_service_under_faults_for_long(tmp_path):
     for number in range(TABLES):
         lake.create(f"t{number:03}")
     chaos, is_over = Chaos(plan, chance), threading.Event()
-    writer = threading.Thread(target=write_for_long, args=(lake, random.Random(SEED), is_over))
-    writer.start()
+    writers = [Writer(write_for_long, lake, random.Random(SEED), is_over)]
+    if WITH_SPARK:
+        oracle = request.getfixturevalue("oracle")
+        writers.append(Writer(write_by_spark, lake, oracle, random.Random(SEED), is_over))
+    for writer in writers:
+        writer.start()
     try:
         run_chaos(lake, chaos, chance)
         is_over.set()
-        writer.join()
+        for writer in writers:
+            writer.join()
         settle(lake, chaos)
     finally:
         is_over.set()
