@@ -247,12 +247,10 @@ class TableRegistry:
 
     def looked(self, table_id: int, *, look_every: float, **values: Any) -> None:
         """Note that a table was looked at, what was seen, and when to look again."""
+        statement = _noting(self._database.now(), tuple(values))
+        given = {f"new_{name}": value for name, value in values.items()}
         with self._database.transaction() as connection:
-            connection.execute(
-                update(TABLES)
-                .where(TABLES.c.id == table_id)
-                .values(look_every=look_every, look_at=self._database.now() + look_every, **values)
-            )
+            connection.execute(statement, {"table": table_id, "every": look_every, **given})
 
     def looked_all(self, looks: Sequence[Mapping[str, Any]]) -> None:
         """Note of many tables that they were looked at and nothing is due, as one transaction."""
@@ -262,12 +260,12 @@ class TableRegistry:
 
     def failed_to_look(self, table_id: int, error: Mapping[str, Any], *, look_every: float) -> None:
         """Note that a table could not be read; the others are not affected."""
-        self.looked(
-            table_id,
-            look_every=look_every,
-            last_error=dict(error),
-            error_count=TABLES.c.error_count + 1,
-        )
+        failed = {"last_error": dict(error), "error_count": TABLES.c.error_count + 1}
+        later = {"look_every": look_every, "look_at": self._database.now() + look_every}
+        with self._database.transaction() as connection:
+            connection.execute(
+                update(TABLES).where(TABLES.c.id == table_id).values(**failed, **later)
+            )
 
     def measured(self, table_id: int, version: int, values: Mapping[str, Any]) -> None:
         """Keep the numbers of an assessment, for the curve over time."""
@@ -321,6 +319,14 @@ def _is_known(found: FoundTable, row: Any) -> bool:
     if row is None:
         return False
     return row.format == found.format and (row.name is not None or found.name is None)
+
+
+@functools.lru_cache(maxsize=64)
+def _noting(now: Any, names: tuple[str, ...]) -> Any:
+    every = bindparam("every", type_=Double)
+    given: dict[str, Any] = {name: bindparam(f"new_{name}") for name in names}
+    changed = update(TABLES).where(TABLES.c.id == bindparam("table"))
+    return changed.values(look_every=every, look_at=now + every, **given)
 
 
 @functools.lru_cache(maxsize=64)
