@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from support.oracle import Oracle
+    from support.postgresql import PostgresqlServer
     from support.s3_server import S3Server
 
 
@@ -84,3 +85,29 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
         pytest.fail(reason)
     with run_s3_server(tmp_path_factory.mktemp("s3")) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[PostgresqlServer]:
+    """A PostgreSQL server that all tests of a process share."""
+    from support.postgresql import find_programs, serve_postgresql
+
+    if find_programs() is None and os.environ.get("LAKEHAND_ALLOW_SKIPS"):
+        pytest.skip("PostgreSQL is not installed")
+    yield from serve_postgresql()
+
+
+@pytest.fixture
+def emptied_postgresql(postgresql) -> str:
+    """The URL of a PostgreSQL store without rows. Making its tables takes longer than a test."""
+    from sqlalchemy import text
+
+    from lakehand.service.store.database import open_database
+    from lakehand.service.store.database_schema import METADATA, SCHEMA
+
+    opened = open_database(postgresql.url())
+    names = ", ".join(name for name in METADATA.tables if name != SCHEMA.name)
+    with opened.transaction() as connection:
+        connection.execute(text(f"TRUNCATE {names} RESTART IDENTITY CASCADE"))
+    opened.close()
+    return postgresql.url()

@@ -176,6 +176,18 @@ def test_what_a_dead_attempt_reserved_is_given_back(database, queue, tables, clo
     assert (budget.reserved, budget.spent) == (0, 0)
 
 
+def test_an_attempt_that_has_ended_reserves_nothing(database, queue, tables, clock):
+    budgets = BudgetStore(database)
+    budgets.allow("service", "bytes", "2026-01-01", 100)
+    queue.enqueue(request(tables[0]))
+    job = queue.claim(claim_by())
+    clock.advance(61)
+    queue.free_dead()
+    with pytest.raises(LeaseLostError):
+        _reserve(budgets, job)
+    assert budgets.of_day("2026-01-01")[0].reserved == 0
+
+
 def _reserve(budgets, job):
     return budgets.reserve(
         job.id,

@@ -104,7 +104,7 @@ def test_a_directory_of_tables_is_maintained_and_one_table_as_before(lake, capsy
     assert run(["maintain", str(lake / "sales/orders"), "--json", "--dry-run", *OPTIONS]) == 0
     assert json.loads(capsys.readouterr().out)["steps"][0]["step"] == "compact"
     assert run(["maintain", str(lake / "nothing"), "--json"]) == 1
-    assert json.loads(capsys.readouterr().out)["error"]["hint"].startswith("nothing is there")
+    assert json.loads(capsys.readouterr().out)["error"]["hint"].startswith("the directory is empty")
     assert run(["maintain"]) == 2
 
 

@@ -140,6 +140,26 @@ def test_a_notified_table_is_maintained_when_its_time_has_come(service, clock):
     assert service.finish_all() == [("maintain", "time")]
 
 
+def test_a_notification_during_a_tick_is_heard_at_the_next_one(service, clock, monkeypatch):
+    table = service.create("a")
+    service.scheduler.tick()
+    service.finish_all()
+    look = service.tables.looked_all
+
+    def notify_first(looks):
+        service.notifications().receive(Notification(url=table.url, version=None))
+        look(looks)
+
+    monkeypatch.setattr(service.tables, "looked_all", notify_first)
+    clock.advance(100)
+    assert service.scheduler.tick().looked_at == 1
+    monkeypatch.undo()
+    clock.advance(1)
+    assert service.scheduler.tick().looked_at == 1
+    clock.advance(1)
+    assert service.scheduler.tick().looked_at == 0
+
+
 def test_a_disabled_policy_queues_nothing(service):
     service.create("a")
     service.configure(enabled=False)

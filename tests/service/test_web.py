@@ -155,6 +155,7 @@ def test_a_store_that_is_away_is_said(client, database, monkeypatch):
         raise exc.OperationalError("x", {}, Exception("is away"))
 
     monkeypatch.setattr(database.engine, "begin", fail)
+    monkeypatch.setattr(database._reader, "connect", fail)
     for request in (("POST", "/notify", b'{"table": "s3://lake/a"}'), ("GET", "/readyz")):
         status, answer, headers = client.request(*request)
         assert (status, answer["error"]["code"], headers["Retry-After"]) == (503, "JOB_STORE", "5")

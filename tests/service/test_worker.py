@@ -11,7 +11,7 @@ import pytest
 
 import lakehand
 from lakehand.errors import ConfigError, JobStoreError
-from lakehand.service import job_main
+from lakehand.service import job_main, job_process
 from lakehand.service.job_main import JobSpec
 from lakehand.service.store.job_queue import JobQueue
 from lakehand.service.store.table_registry import FoundTable, TableRegistry
@@ -216,6 +216,27 @@ def test_a_store_that_fails_while_a_job_runs_does_not_end_the_job(service, monke
         worker.stop()
         assert worker.join(30)
     assert lakehand.open_table(table.url).snapshot().file_count == 2
+
+
+def test_a_process_that_cannot_be_started_is_one_attempt(service, monkeypatch):
+    monkeypatch.setattr(job_process, "COMMAND", ("/nowhere/at/all",))
+    worker = service.worker()
+    worker.start()
+    try:
+        job_id = service.jobs.enqueue(request(service.add("a").id)).job_id
+        for _ in range(400):
+            job = service.jobs.get(job_id)
+            if job.error:
+                break
+            time.sleep(0.05)
+        assert (job.state, job.error["code"]) == ("queued", "JOB_CRASHED")
+        assert "could not be started" in job.error["message"]
+        monkeypatch.undo()
+        service.jobs.retry(job_id)
+        assert service.wait_for(job_id, "succeeded").attempt == 2
+    finally:
+        worker.stop()
+        assert worker.join(30)
 
 
 def test_a_panic_of_a_library_ends_a_job_with_an_error(monkeypatch):

@@ -90,6 +90,30 @@ class Step(StrEnum):
     HOT_FLUSHED = "hot-flushed"
     #: A hot table: part of an epoch is deleted from the log.
     HOT_DROPPING = "hot-dropping"
+    #: A worker: a job is claimed; no process has been told of it.
+    JOB_CLAIMED = "job-claimed"
+    #: A worker: the store records a run that the job has begun.
+    JOB_RUN_NOTED = "job-run-noted"
+    #: A worker: its job has ended, which the store does not record yet.
+    JOB_ENDING = "job-ending"
+    #: A worker: the store records how its job ended.
+    JOB_ENDED = "job-ended"
+    #: The process of a job: it was asked to wind down, and its tasks are not told yet.
+    JOB_WINDING_DOWN = "job-winding-down"
+    #: The process of a job: the verb has returned, and the worker is not told yet.
+    JOB_RETURNED = "job-returned"
+    #: The process of a job: the worker is told how the job ended.
+    JOB_REPORTED = "job-reported"
+    #: A budget: an attempt has reserved some of it, and spent nothing.
+    BUDGET_RESERVED = "budget-reserved"
+    #: The scheduler: jobs whose lease ran out are freed.
+    JOBS_FREED = "jobs-freed"
+    #: The scheduler: what a source has found is registered.
+    TABLES_FOUND = "tables-found"
+    #: The scheduler: a job is queued; that the table was looked at is not recorded yet.
+    JOB_ENQUEUED = "job-enqueued"
+    #: The scheduler: it is recorded that a table was looked at.
+    TABLE_LOOKED_AT = "table-looked-at"
 
 
 _listener: Callable[[Step], None] | None = None

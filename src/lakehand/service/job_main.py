@@ -13,6 +13,7 @@ import json
 import os
 import queue
 import resource
+import signal
 import sys
 import threading
 import time
@@ -20,17 +21,21 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, TextIO
 
 from lakehand.errors import CancelledError, LakehandError, describe_error
+from lakehand.observe.steps import Step, reached
 from lakehand.runs.control import RunControl, controlled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from lakehand.engine.runner_contract import CancelToken
     from lakehand.observe import Progress
     from lakehand.settings import Settings
     from lakehand.table import Table
 
 #: Progress that comes faster than this is not passed on.
 _PROGRESS_SECONDS = 0.5
+#: How long a process without its worker may wind its job down, and then take to cancel it.
+_ORPHAN_SECONDS = 60.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -155,6 +160,7 @@ def main() -> int:
         values = document["job"]
         spec = JobSpec(**{**values, "known_dead": tuple(values["known_dead"])})
         answer(_run_watched(_Job(spec, answer), wishes))
+        reached(Step.JOB_REPORTED)
     return 0
 
 
@@ -170,14 +176,27 @@ def _run_watched(job: _Job, wishes: queue.SimpleQueue[dict[str, Any] | None]) ->
     thread.start()
     while (document := wishes.get()) != {"ended": True}:
         if document is None or document.get("wish") == "wind_down":
+            reached(Step.JOB_WINDING_DOWN)
             job.control.cancel.wind_down()
         elif document.get("wish") == "cancel":
             job.control.cancel.cancel()
         if document is None:
             wishes.put(None)
+            threading.Thread(target=_end_orphan, args=(job.control.cancel,), daemon=True).start()
             break
     thread.join()
+    reached(Step.JOB_RETURNED)
     return ended[0]
+
+
+def _end_orphan(cancel: CancelToken) -> None:
+    """Bound the time of a job whose worker has died: another worker has its lease by then."""
+    time.sleep(_ORPHAN_SECONDS)
+    cancel.cancel()
+    time.sleep(_ORPHAN_SECONDS)
+    if os.getpgrp() == os.getpid():  # The processes that it has started, a JVM for instance, too.
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)
 
 
 def _read_lines(wishes: queue.SimpleQueue[dict[str, Any] | None]) -> None:

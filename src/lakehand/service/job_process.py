@@ -19,27 +19,27 @@ if TYPE_CHECKING:
     from lakehand.service.job_main import JobSpec
     from lakehand.service.job_states import Wish
 
+#: Nothing is imported from the current directory, which may be a table's.
+COMMAND = (sys.executable, "-P", "-m", "lakehand.service.job_main")
 #: How long a process may take to end after it was asked to.
 _END_SECONDS = 10.0
 
 
 class ProcessEndedError(Exception):
-    """The process of a job has ended before the job."""
+    """The process of a job has ended before the job, or could not be started."""
 
 
 class JobProcess:
     """A process that runs one job after the other."""
 
     def __init__(self) -> None:
-        # Nothing is imported from the current directory, which may be a table's.
-        command = [sys.executable, "-P", "-m", "lakehand.service.job_main"]
-        self._process = subprocess.Popen(  # noqa: S603  this Python, and a module of lakehand
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        pipe = subprocess.PIPE
+        try:
+            self._process = subprocess.Popen(  # noqa: S603  this Python, and a module of lakehand
+                COMMAND, stdin=pipe, stdout=pipe, text=True, start_new_session=True
+            )
+        except OSError as error:  # No memory, or too many processes or files.
+            raise ProcessEndedError(f"could not be started: {error}") from error
         self._answers: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self.jobs = 0
         self._used_at = time.monotonic()

@@ -118,8 +118,8 @@ class RetryRule:
 _CONFLICT = RetryRule(attempts=5, first_delay=60, longest_delay=960)
 _UNREACHABLE = RetryRule(attempts=8, first_delay=30, longest_delay=3_600)
 _FAILED = RetryRule(attempts=3, first_delay=60, longest_delay=600)
-#: After an attempt whose worker died: it may have died of the job.
-LEASE_LOST = RetryRule(attempts=5, first_delay=30, longest_delay=3_600)
+#: After an attempt whose worker died: soon, but ever later, because it may have died of the job.
+LEASE_LOST = RetryRule(attempts=5, first_delay=5, longest_delay=3_600)
 
 _RULES = {
     "CONFLICT": _CONFLICT,

@@ -7,15 +7,17 @@ itself, which runs `maintain` with the steps of its policy.
 from __future__ import annotations
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from lakehand._version import __version__
-from lakehand.errors import LakehandError, NotATableError
+from lakehand.errors import NotATableError, describe_error
 from lakehand.formats.optional import SupportsPolling
 from lakehand.formats.registry import load_format
 from lakehand.observe import get_logger, log_event
+from lakehand.observe.steps import Step, reached
 from lakehand.service.discovery import discover
 from lakehand.service.job_specs import storage_options, table_policy
 from lakehand.service.store.job_claims import configure_pools
@@ -24,7 +26,7 @@ from lakehand.service.triggers import changes_seen, find_trigger, job_request, s
 from lakehand.storage import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from lakehand.service.config import ServiceConfig, SourceSection
     from lakehand.service.policies import TablePolicy
@@ -35,10 +37,12 @@ if TYPE_CHECKING:
 
 #: How much later than the last time a table is looked at that has not changed.
 _LOOK_STEP = 0.5
-#: Tables that are looked at in one tick.
-_LOOKS_PER_TICK = 500
+#: Tables that are looked at in one tick, and at the same time.
+_LOOKS_PER_TICK, _LOOKS_AT_ONCE = 500, 16
 #: When a cron expression is due that has no further time.
 _NEVER = 9_999_999_999.0
+#: What a look changes after which nothing is due.
+_NOTHING_DUE = {"version", "commits_since", "bytes_since", "policy", "look_every"}
 #: A worker that was silent for so many leases is lost.
 _LEASES_SILENT = 3
 _logger = get_logger(__name__)
@@ -95,7 +99,9 @@ class Scheduler:
 
     def free_dead(self, done: Tick) -> None:
         """Put back the jobs of dead workers."""
+        configure_pools(self._database, self.config.pools)
         done.freed += len(self._jobs.free_dead())
+        reached(Step.JOBS_FREED)
         lease = self.config.service.lease.total_seconds()
         self._workers.forget_lost(silent_seconds=_LEASES_SILENT * lease)
 
@@ -111,7 +117,8 @@ class Scheduler:
             return
         now = self._database.time()
         for source in self.config.sources:
-            if now - self._listed_at.get(source.name, 0.0) < source.every.total_seconds():
+            # By amount: the clock may have gone back since.
+            if abs(now - self._listed_at.get(source.name, 0.0)) < source.every.total_seconds():
                 continue
             self._listed_at[source.name] = now
             self._discover(source, done)
@@ -126,6 +133,7 @@ class Scheduler:
             # What could not be listed may hold tables that are known: none of them is gone.
             new = sum(self._tables.add(one, source=source.name)[1] for one in found.tables)
         done.found += new
+        reached(Step.TABLES_FOUND)
         for error in found.errors:
             log_event(_logger, logging.WARNING, "discovery_failed", "%s", error["message"])
 
@@ -140,18 +148,35 @@ class Scheduler:
         if self.is_paused():
             return
         now = self._database.time()
-        for table in self._tables.to_look_at(limit=_LOOKS_PER_TICK):
-            self._look(table, done, now)
+        self._look_at(self._tables.to_look_at(limit=_LOOKS_PER_TICK), done, now)
 
-    def _look(self, table: RegisteredTable, done: Tick, now: float) -> None:
-        """Look whether a table has new commits, and queue what is due."""
-        done.looked_at += 1
-        try:
-            version = self._latest_version(table)
-        except LakehandError as error:
-            self._tables.failed_to_look(table.id, error.to_json(), look_every=self._later(table))
-            done.errors.append({"url": table.url, **error.to_json()})
+    def _look_at(self, tables: Sequence[RegisteredTable], done: Tick, now: float) -> None:
+        """Look whether tables have new commits, and queue what is due."""
+        if not tables:
             return
+        nothing_due = []
+        with ThreadPoolExecutor(_LOOKS_AT_ONCE, thread_name_prefix="look") as threads:
+            for table, version in zip(tables, threads.map(self._seen, tables), strict=True):
+                done.looked_at += 1
+                if isinstance(version, dict):
+                    self._tables.failed_to_look(table.id, version, look_every=self._later(table))
+                    done.errors.append({"url": table.url, **version})
+                elif (look := self._take_in(table, version, done, now)) is not None:
+                    nothing_due.append(look)
+        self._tables.looked_all(nothing_due)
+        reached(Step.TABLE_LOOKED_AT)
+
+    def _seen(self, table: RegisteredTable) -> int | dict[str, Any]:
+        """Return the latest version of a table, or its error: the others are not affected."""
+        try:
+            return self._latest_version(table)
+        except Exception as error:  # noqa: BLE001  whatever it is, it is of one table
+            return describe_error(error)
+
+    def _take_in(
+        self, table: RegisteredTable, version: int, done: Tick, now: float
+    ) -> dict[str, Any] | None:
+        """Queue what a table needs; return what to note of a look after which nothing is due."""
         applied = table_policy(self.config, table)
         policy = applied.policy
         changes = changes_seen(table, version)
@@ -173,8 +198,14 @@ class Scheduler:
             values["scheduled"] = scheduled
             due = min(next_due["at"] for next_due in scheduled.values())
             look_every = max(0.0, min(look_every, due - now))
-        values |= {"policy": policy.name, "last_error": None, "error_count": 0}
-        self._tables.looked(table.id, look_every=look_every, version_before=table.version, **values)
+        values |= {"policy": policy.name, "look_every": look_every}
+        if values.keys() <= _NOTHING_DUE:
+            before = {"version_before": table.version, "commits_before": table.commits_since}
+            return {"table": table.id, "due_at": table.look_at, **before, **values}
+        values |= {"last_error": None, "error_count": 0}
+        self._tables.looked(table.id, version_before=table.version, **values)
+        reached(Step.TABLE_LOOKED_AT)
+        return None
 
     def _later(self, table: RegisteredTable) -> float:
         """Return after how long to look again at a table that has not changed: ever later."""
@@ -212,7 +243,9 @@ class Scheduler:
         request = job_request(
             self.config, table, applied.policy, verb=verb, trigger=trigger, version=version
         )
-        return int(self._jobs.enqueue(request).is_new)
+        is_new = self._jobs.enqueue(request).is_new
+        reached(Step.JOB_ENQUEUED)
+        return int(is_new)
 
     def _enqueue_scheduled(
         self, table: RegisteredTable, applied: TablePolicy, now: float

@@ -16,6 +16,7 @@ from lakehand._version import __version__
 from lakehand.errors import JobStoreError, LakehandError, LeaseLostError
 from lakehand.observe import get_logger, log_event
 from lakehand.observe.clock import SystemClock
+from lakehand.observe.steps import Step, reached
 from lakehand.service.job_process import JobProcess, ProcessEndedError
 from lakehand.service.job_states import LEASE_LOST, retry_rule
 from lakehand.service.store.records import AttemptEnd, Claim, JobRequest
@@ -166,6 +167,7 @@ class JobWorker:
                     self._draining.wait(_IDLE_SECONDS * (0.5 + self._chance.random()))
                     process = self._keep_or_close(process)
                     continue
+                reached(Step.JOB_CLAIMED)
                 process = self._run(job, process)
         finally:
             if process is not None:
@@ -197,21 +199,20 @@ class JobWorker:
         try:
             spec = self._spec_of(job)
         except LakehandError as error:
-            self._end(job, None, {"error": error.to_json()})
+            if not isinstance(error, LeaseLostError):  # Else the job is another worker's.
+                self._end(job, None, {"error": error.to_json()})
             return process
-        if process is None:
-            process = JobProcess()
         message = "%s of %s started (job %d)"
         log_event(_logger, logging.INFO, "job_started", message, job.verb, spec.url, job.id)
         try:
+            process = process or JobProcess()
             process.begin(spec)
             end = self._watch(job, process)
-        except LeaseLostError:
-            process.kill()
-            return None
-        except ProcessEndedError as error:
-            process.kill()
-            self._give_back(job, f"the process of the job {error}")
+        except (LeaseLostError, ProcessEndedError) as error:
+            if process is not None:
+                process.kill()
+            if isinstance(error, ProcessEndedError):
+                self._give_back(job, f"the process of the job {error}")
             return None
         if end is None:
             process.kill()
@@ -250,6 +251,7 @@ class JobWorker:
     def _note_run(self, job: Job, run_id: str) -> None:
         try:
             self._jobs.note_run(job.id, job.fence, run_id)
+            reached(Step.JOB_RUN_NOTED)
         except JobStoreError as error:
             # Whoever comes after this attempt then waits for the heartbeat of the run.
             log_event(_logger, logging.WARNING, "store_failed", "%s", error.message)
@@ -266,6 +268,7 @@ class JobWorker:
 
     def _end(self, job: Job, spec: JobSpec | None, end: Mapping[str, Any]) -> None:
         """Record how a job ended: done, to be continued, to be retried, or failed for good."""
+        reached(Step.JOB_ENDING)
         spent = end.get("spent", {})
         self._log_end(job, spec, end)
         digest = "" if spec is None else spec.policy_digest
@@ -277,7 +280,8 @@ class JobWorker:
             else:
                 self._end_with_report(job, end["report"], spent)
                 self._check_again(job, spec, end["report"])
-        except (LeaseLostError, JobStoreError) as error:
+            reached(Step.JOB_ENDED)
+        except LakehandError as error:
             # What was committed is in the table; the job is freed when its lease has run out.
             log_event(_logger, logging.WARNING, "end_not_noted", "%s", error.message, job=job.id)
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from sqlalchemy import case, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
+from lakehand.errors import LeaseLostError
+from lakehand.observe.steps import Step, reached
 from lakehand.service.store.database_schema import ATTEMPTS, BUDGETS
 
 if TYPE_CHECKING:
@@ -65,7 +67,7 @@ class BudgetStore:
     def of_day(self, day: str) -> list[Budget]:
         wanted = select(BUDGETS).where(BUDGETS.c.day == day)
         ordered = wanted.order_by(BUDGETS.c.scope, BUDGETS.c.unit)
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             return [Budget(**row._mapping) for row in connection.execute(ordered)]  # noqa: SLF001
 
     def reserve(
@@ -81,7 +83,8 @@ class BudgetStore:
     ) -> float | None:
         """Reserve for an attempt in every scope that has a budget, and return how much.
 
-        It is what is wanted or what is left, and None if less than `least` is left anywhere.
+        It is what is wanted or what is left, and None if less than `least` is left anywhere;
+        LeaseLostError if the attempt has ended.
         """
         with self._database.transaction() as connection:
             # In the order of names, so that no two attempts wait for each other.
@@ -110,15 +113,21 @@ class BudgetStore:
                     for budget in budgets
                 ],
             )
-            return amount
+        reached(Step.BUDGET_RESERVED)
+        return amount
 
     def _note(
         self, connection: Connection, job_id: int, fence: int, reserved: list[dict[str, Any]]
     ) -> None:
         attempt = (ATTEMPTS.c.job_id == job_id, ATTEMPTS.c.fence == fence)
         known = connection.execute(
-            select(ATTEMPTS.c.reserved).where(*attempt).with_for_update()
-        ).scalar_one()
+            select(ATTEMPTS.c.reserved)
+            .where(*attempt, ATTEMPTS.c.ended_at.is_(None))
+            .with_for_update()
+        ).scalar_one_or_none()
+        if known is None:  # Whoever ends an attempt gives its budget back, and this one has ended.
+            message = f"the lease of job {job_id} is lost: its attempt has ended"
+            raise LeaseLostError(message, job=job_id, fence=fence)
         connection.execute(update(ATTEMPTS).where(*attempt).values(reserved=[*known, *reserved]))
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
+import time
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from threading import RLock
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import create_engine, event, func, literal, make_url, select
+from sqlalchemy import bindparam, create_engine, event, func, make_url, or_, select
 from sqlalchemy import exc as database_errors
 from sqlalchemy.types import Double
 
@@ -25,6 +26,12 @@ if TYPE_CHECKING:
 #: RETURNING came with it.
 _OLDEST_SQLITE = (3, 35)
 _BUSY_SECONDS = 30.0
+#: In seconds.
+LONGEST_LEASE = 86_400.0
+#: A connection of PostgreSQL that was used so shortly before is not tried out.
+_TRUSTED_SECONDS = 1.0
+#: Option of connections that only read.
+_READS = "lakehand_reads"
 
 
 class Database:
@@ -33,48 +40,88 @@ class Database:
     def __init__(self, engine: Engine, *, clock: Clock | None = None) -> None:
         self.engine = engine
         self.is_sqlite = engine.dialect.name == "sqlite"
-        self._clock = clock
-        # SQLite has one writer, and lets the others sleep and ask again, ever longer: threads of
-        # one process take turns without that. Again in one thread: SQLite says that it is locked.
-        self._turn: AbstractContextManager[Any] = RLock() if self.is_sqlite else nullcontext()
+        # SQLite has one writer, and lets the others sleep up to 100 ms and ask again: threads take
+        # turns without that. Again in one thread: SQLite says that it is locked.
+        self._turn: AbstractContextManager[Any] = (
+            threading.RLock() if self.is_sqlite else nullcontext()
+        )
+        self._reader = engine.execution_options(**{_READS: True})
+        self._now = _now(clock, is_sqlite=self.is_sqlite)
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
         """Run a block as one transaction; JobStoreError if the database cannot be used."""
+        with self._typed_errors(), self._turn, self.engine.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def _typed_errors(self) -> Iterator[None]:
         try:
-            with self._turn, self.engine.begin() as connection:
-                yield connection
+            yield
         except database_errors.IntegrityError:
             raise
         except database_errors.SQLAlchemyError as error:
+            if self.is_sqlite and "no such table" in str(error):
+                self.create_tables()
+                raise self._emptied() from error
             raise _typed(error, self.engine.url) from error
 
+    def create_tables(self) -> int:
+        """Create what is missing; return the version of the schema."""
+        with self.transaction() as connection:
+            METADATA.create_all(connection)
+            found: int | None = connection.execute(select(SCHEMA.c.version)).scalar_one_or_none()
+            if found is None:
+                connection.execute(SCHEMA.insert().values(version=SCHEMA_VERSION))
+        return SCHEMA_VERSION if found is None else found
+
+    def _emptied(self) -> JobStoreError:
+        where = self.engine.url.render_as_string()
+        return JobStoreError(
+            f"the job store {where} was deleted or replaced while it was used: it is empty now",
+            hint="tables are found again; those added by hand, pauses and the history are lost",
+        )
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """Run a block that reads and writes nothing: it waits for no other."""
+        with self._typed_errors(), self._reader.connect() as connection:
+            yield connection
+
     def now(self) -> ColumnElement[float]:
-        """Return the time in seconds: that of the database, which all workers share."""
-        if self._clock is not None:
-            return literal(self._clock.now().timestamp(), Double)
-        if self.is_sqlite:  # All processes are on one machine.
-            return (func.julianday("now") - 2440587.5) * 86400.0
-        return func.extract("epoch", func.now()).cast(Double)
+        """Return the time in seconds: that of the database, which all workers share.
+
+        It is the same object each time, so that statements with it are built once.
+        """
+        return self._now
 
     def time(self) -> float:
         """Return what `now` is."""
-        with self.transaction() as connection:
+        with self.reading() as connection:
             return float(connection.execute(select(self.now())).scalar_one())
 
     def close(self) -> None:
         self.engine.dispose()
 
 
+def _now(clock: Clock | None, *, is_sqlite: bool) -> ColumnElement[float]:
+    if clock is not None:
+        return bindparam("now", type_=Double, callable_=lambda: clock.now().timestamp())
+    if is_sqlite:  # All processes are on one machine.
+        return (func.julianday("now") - 2440587.5) * 86400.0
+    return func.extract("epoch", func.now()).cast(Double)
+
+
+def is_over(until: Any, now: Any) -> Any:
+    """Return the condition that a lease is over; one of days was given by a wrong clock."""
+    return or_(until < now, until > now + LONGEST_LEASE)
+
+
 def open_database(url: str, *, clock: Clock | None = None) -> Database:
     """Open the job store at an SQLAlchemy URL, and create its tables if it is empty."""
     database = Database(_create_engine(url), clock=clock)
-    with database.transaction() as connection:
-        METADATA.create_all(connection)
-        found = connection.execute(select(SCHEMA.c.version)).scalar_one_or_none()
-        if found is None:
-            connection.execute(SCHEMA.insert().values(version=SCHEMA_VERSION))
-    if found is not None and found > SCHEMA_VERSION:
+    found = database.create_tables()
+    if found > SCHEMA_VERSION:
         database.close()
         raise JobStoreError(
             f"the job store {database.engine.url.render_as_string()} was written by a newer "
@@ -119,35 +166,71 @@ def _sqlite_engine(url: URL) -> Engine:
         message = f"SQLite {sqlite3.sqlite_version} is too old for the job store: 3.35 is needed"
         raise JobStoreError(message, hint="use a newer Python or PostgreSQL")
     if url.database:
-        directory = Path(url.database).absolute().parent
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            message = f"the directory {directory} of the job store cannot be created: {error}"
-            raise JobStoreError(message) from error
+        _create_directory(Path(url.database).absolute().parent)
     engine = create_engine(url, connect_args={"timeout": _BUSY_SECONDS})
 
     @event.listens_for(engine, "connect")
-    def configure(connection: Any, _record: Any) -> None:
+    def configure(connection: Any, record: Any) -> None:
         connection.isolation_level = None  # Transactions are begun below, not by the driver.
         for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
             connection.execute(f"PRAGMA {pragma}")
+        record.info["file"] = _identity(url.database)
+
+    @event.listens_for(engine, "checkout")
+    def check(_connection: Any, record: Any, _proxy: Any) -> None:
+        # A deleted file still answers those who have it open, and no others.
+        if record.info["file"] != _identity(url.database):
+            raise database_errors.DisconnectionError("the file of the job store was replaced")
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
         # A transaction that reads first and writes later could find that it lost to another.
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        is_reader = connection.get_execution_options().get(_READS)
+        connection.exec_driver_sql("BEGIN" if is_reader else "BEGIN IMMEDIATE")
 
     return engine
 
 
+def _create_directory(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        message = f"the directory {directory} of the job store cannot be created: {error}"
+        raise JobStoreError(message) from error
+
+
+def _identity(path: str | None) -> tuple[int, int] | None:
+    try:
+        found = Path(path or "").stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 def _postgresql_engine(url: URL) -> Engine:
     try:
-        return create_engine(url, pool_pre_ping=True, pool_recycle=1800, pool_size=8)
+        engine = create_engine(url, pool_recycle=1800, pool_size=16)
     except ModuleNotFoundError as error:
         message = f"the driver {error.name} of the job store is not installed"
         hint = 'pip install "lakehand[postgresql]"'
         raise NotInstalledError(message, hint=hint) from error
+
+    @event.listens_for(engine, "checkin")
+    def note(_connection: Any, record: Any) -> None:
+        record.info["used_at"] = time.monotonic()
+
+    @event.listens_for(engine, "checkout")
+    def check(connection: Any, record: Any, _proxy: Any) -> None:
+        # Asking each time whether the server is still there took a sixth of a claim.
+        used_at = record.info.get("used_at")
+        if used_at is None or time.monotonic() - used_at < _TRUSTED_SECONDS:
+            return
+        try:
+            engine.dialect.do_ping(connection)
+        except Exception as error:
+            raise database_errors.DisconnectionError("the server has gone away") from error
+
+    return engine
 
 
 def _typed(error: database_errors.SQLAlchemyError, url: URL) -> JobStoreError:

@@ -5,13 +5,34 @@ And what each of the others waits for, which looks at the same things.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import and_, exists, func, or_, select, update
+from sqlalchemy import (
+    Double,
+    and_,
+    bindparam,
+    delete,
+    exists,
+    func,
+    insert,
+    literal_column,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 
-from lakehand.service.store.database_schema import JOBS, POOLS, SERVICE, TABLES, WORKERS
+from lakehand.service.store.database_schema import (
+    ATTEMPTS,
+    JOBS,
+    POOLS,
+    SERVICE,
+    TABLES,
+    WORKERS,
+)
+from lakehand.service.store.job_statements import QUEUED, RUNNING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,32 +46,38 @@ if TYPE_CHECKING:
 
 
 def configure_pools(database: Database, pools: Sequence[PoolSection]) -> None:
-    """Set how many jobs each pool runs at once.
+    """Set how many jobs each pool runs at once; a store that was lost has its pools again.
 
     Queued jobs of a pool that is no longer there move to the first one.
     """
+    wanted = {pool.name: pool.max_running for pool in pools}
+    with database.reading() as connection:
+        known = {row.name: row.max_running for row in connection.execute(select(POOLS))}
+    if known == wanted:
+        return
     dialect = sqlite if database.is_sqlite else postgresql
+    is_other = JOBS.c.pool.not_in(wanted)
     with database.transaction() as connection:
-        for pool in sorted(pools, key=lambda pool: pool.name):
-            new = dialect.insert(POOLS).values(name=pool.name, max_running=pool.max_running)
+        for name, max_running in sorted(wanted.items()):
+            new = dialect.insert(POOLS).values(name=name, max_running=max_running)
             connection.execute(
                 new.on_conflict_do_update(
-                    index_elements=[POOLS.c.name], set_={"max_running": pool.max_running}
+                    index_elements=[POOLS.c.name], set_={"max_running": max_running}
                 )
             )
-        connection.execute(
-            update(JOBS)
-            .where(JOBS.c.state == "queued", JOBS.c.pool.not_in([pool.name for pool in pools]))
-            .values(pool=pools[0].name, engine=pools[0].engine)
-        )
+        moved = update(JOBS).where(QUEUED, is_other)
+        connection.execute(moved.values(pool=pools[0].name, engine=pools[0].engine))
+        is_used = exists().where(JOBS.c.pool == POOLS.c.name)
+        connection.execute(delete(POOLS).where(POOLS.c.name.not_in(wanted), ~is_used))
 
 
 def find_claimable(connection: Connection, claim: Claim, now: Any) -> tuple[int, int] | None:
     """Return the job whose turn it is, and a free slot of its pool; None if there is none."""
+    wanted = {"engines": list(claim.engines), "memory": claim.memory_bytes}
     candidates = [
         (candidate.rank_at, candidate.id, slot)
         for pool, slot in _free_slots(connection, claim).items()
-        if (candidate := connection.execute(_next_in(pool, claim, now)).one_or_none())
+        if (candidate := connection.execute(_next(now), {"pool": pool, **wanted}).one_or_none())
     ]
     if not candidates:
         return None
@@ -58,18 +85,33 @@ def find_claimable(connection: Connection, claim: Claim, now: Any) -> tuple[int,
     return job_id, slot
 
 
-def claiming(job_id: int, slot: int, claim: Claim, now: Any) -> Any:
-    """Return the statement that gives a job to a worker, and the job back."""
+def take(connection: Connection, job_id: int, slot: int, claim: Claim, now: Any) -> Any:
+    """Give a job to a worker; return its row, or None if it is no longer queued."""
+    values = {
+        "job": job_id,
+        "in_slot": slot,
+        "worker": claim.worker_id,
+        "lease": claim.lease_seconds,
+    }
+    row = connection.execute(_taking(now), values).one_or_none()
+    if row is not None:
+        attempt = {"job_id": row.id, "fence": row.fence, "table_id": row.table_id}
+        connection.execute(_beginning(now), {**attempt, "worker_id": claim.worker_id})
+    return row
+
+
+@functools.lru_cache(maxsize=64)
+def _taking(now: Any) -> Any:
     return (
         update(JOBS)
-        .where(JOBS.c.id == job_id, JOBS.c.state == "queued")
+        .where(JOBS.c.id == bindparam("job"), QUEUED)
         .values(
             state="running",
-            slot=slot,
+            slot=bindparam("in_slot"),
             fence=JOBS.c.fence + 1,
             attempt=JOBS.c.attempt + 1,
-            worker_id=claim.worker_id,
-            leased_until=now + claim.lease_seconds,
+            worker_id=bindparam("worker"),
+            leased_until=now + bindparam("lease", type_=Double),
             started_at=func.coalesce(JOBS.c.started_at, now),
             waits_for=None,
             wish=None,
@@ -79,32 +121,42 @@ def claiming(job_id: int, slot: int, claim: Claim, now: Any) -> Any:
     )
 
 
+@functools.lru_cache(maxsize=64)
+def _beginning(now: Any) -> Any:
+    columns = ("job_id", "fence", "table_id", "worker_id")
+    return insert(ATTEMPTS).values(started_at=now, **{name: bindparam(name) for name in columns})
+
+
+#: Every pool, with each slot of it that is taken.
+_TAKEN = select(POOLS, JOBS.c.slot).join_from(
+    POOLS, JOBS, and_(JOBS.c.pool == POOLS.c.name, RUNNING), isouter=True
+)
+
+
 def _free_slots(connection: Connection, claim: Claim) -> dict[str, int]:
     """Return a free slot of every pool that has one; workers begin to look at different ones."""
-    pools = select(POOLS)
-    if claim.pools:
-        pools = pools.where(POOLS.c.name.in_(claim.pools))
-    taken: dict[str, set[int]] = {}
-    running = select(JOBS.c.pool, JOBS.c.slot).where(JOBS.c.state == "running")
-    for pool, slot in connection.execute(running):
-        taken.setdefault(pool, set()).add(slot)
+    taken: dict[tuple[str, int], set[int | None]] = {}
+    for pool, max_running, slot in connection.execute(_TAKEN):
+        taken.setdefault((pool, max_running), set()).add(slot)
     free = {}
-    for pool in connection.execute(pools):
-        used = taken.get(pool.name, set())
-        slots = ((claim.offset + number) % pool.max_running for number in range(pool.max_running))
+    for (pool, max_running), used in taken.items():
+        if claim.pools and pool not in claim.pools:
+            continue
+        slots = ((claim.offset + number) % max_running for number in range(max_running))
         found = next((slot for slot in slots if slot not in used), None)
         if found is not None:
-            free[pool.name] = found
+            free[pool] = found
     return free
 
 
-def _next_in(pool: str, claim: Claim, now: Any) -> Any:
-    """Return the query for the first job of a pool that this worker may start."""
+@functools.lru_cache(maxsize=64)
+def _next(now: Any) -> Any:
+    """Return the query for the first job of a pool that a worker may start."""
     running = JOBS.alias("running")
     is_busy = exists().where(
         running.c.table_id == JOBS.c.table_id,
         running.c.lane == JOBS.c.lane,
-        running.c.state == "running",
+        running.c.state == literal_column("'running'"),
     )
     is_usable = exists().where(
         TABLES.c.id == JOBS.c.table_id,
@@ -114,17 +166,17 @@ def _next_in(pool: str, claim: Claim, now: Any) -> Any:
     return (
         select(JOBS.c.rank_at, JOBS.c.id)
         .where(
-            JOBS.c.state == "queued",
-            JOBS.c.pool == pool,
+            QUEUED,
+            JOBS.c.pool == bindparam("pool"),
             JOBS.c.not_before <= now,
             JOBS.c.paused_by.is_(None),
             or_(JOBS.c.runs_until.is_(None), JOBS.c.runs_until > now),
-            JOBS.c.engine.in_(claim.engines),
-            JOBS.c.memory_bytes <= claim.memory_bytes,
+            JOBS.c.engine.in_(bindparam("engines", expanding=True)),
+            JOBS.c.memory_bytes <= bindparam("memory"),
             and_(is_usable, ~is_busy, ~exists().where(SERVICE.c.paused_until > now)),
         )
         .order_by(JOBS.c.rank_at, JOBS.c.id)
-        .limit(1)
+        .limit(literal_column("1"))
         .with_for_update(of=JOBS, skip_locked=True)
     )
 

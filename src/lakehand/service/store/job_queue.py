@@ -9,16 +9,27 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import case, insert, literal, select, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import literal, select, update
 from sqlalchemy.exc import IntegrityError
 
 from lakehand.errors import JobNotFoundError, JobStateError, LeaseLostError, ValidationError
 from lakehand.service.job_states import ENDED, LANE_OF, LEASE_LOST
 from lakehand.service.store.budgets import release_reserved
+from lakehand.service.store.database import is_over
 from lakehand.service.store.database_schema import ATTEMPTS, JOBS, TABLES
 from lakehand.service.store.events import record_event
-from lakehand.service.store.job_claims import claiming, find_claimable
+from lakehand.service.store.job_claims import find_claimable, take
+from lakehand.service.store.job_statements import (
+    QUEUED,
+    REQUESTED,
+    RUNNING,
+    UNLEASED,
+    beating,
+    ending_attempt,
+    enqueueing,
+    finishing,
+    smaller,
+)
 from lakehand.service.store.records import AttemptEnd, Freed, Job, JobRequest, Queued
 
 if TYPE_CHECKING:
@@ -45,8 +56,12 @@ class JobQueue:
 
     def enqueue(self, request: JobRequest) -> Queued:
         """Queue a job; where one of the kind is queued already, it becomes more urgent instead."""
-        with self._database.transaction() as connection:
-            return self.enqueue_in(connection, request)
+        try:
+            with self._database.transaction() as connection:
+                return self.enqueue_in(connection, request)
+        except IntegrityError as error:
+            message = f"there is no table {request.table_id}, or no pool {request.pool!r}"
+            raise JobNotFoundError(message, hint="lakehand tables list") from error
 
     def enqueue_in(self, connection: Connection, request: JobRequest) -> Queued:
         """Queue a job in a transaction that has begun, as `enqueue` does."""
@@ -54,24 +69,8 @@ class JobQueue:
             message = f"a job cannot run {request.verb!r}; it can run {', '.join(LANE_OF)}"
             raise ValidationError(message, field="verb", value=request.verb)
         now = self._database.now()
-        dialect = sqlite if self._database.is_sqlite else postgresql
-        new = dialect.insert(JOBS).values(**_values(request, now))
-        given = new.excluded
-        statement = new.on_conflict_do_update(
-            index_elements=[JOBS.c.table_id, JOBS.c.verb, JOBS.c.scope],
-            index_where=JOBS.c.state == literal("queued", literal_execute=True),
-            set_={
-                "requests": JOBS.c.requests + 1,
-                "options": given.options,
-                "reasons": given.reasons,
-                "expected": given.expected,
-                "urgency": _smaller(JOBS.c.urgency, given.urgency),
-                "score": _larger(JOBS.c.score, given.score),
-                "rank_at": _smaller(JOBS.c.rank_at, given.rank_at),
-                "not_before": _smaller(JOBS.c.not_before, given.not_before),
-            },
-        ).returning(JOBS.c.id, JOBS.c.requests)
-        job_id, requests = connection.execute(statement).one()
+        statement = enqueueing(now, self._database.is_sqlite)
+        job_id, requests = connection.execute(statement, _values(request)).one()
         is_new = requests == 1
         if is_new:
             record_event(
@@ -103,19 +102,10 @@ class JobQueue:
         found = find_claimable(connection, claim, now)
         if found is None:
             return None
-        row = connection.execute(claiming(*found, claim, now)).one_or_none()
+        row = take(connection, *found, claim, now)
         if row is None:
             return None
         job = Job.of(row)
-        connection.execute(
-            insert(ATTEMPTS).values(
-                job_id=job.id,
-                fence=job.fence,
-                table_id=job.table_id,
-                worker_id=claim.worker_id,
-                started_at=now,
-            )
-        )
         record_event(
             connection,
             now,
@@ -131,14 +121,9 @@ class JobQueue:
         self, job_id: int, fence: int, *, lease_seconds: float, progress: Mapping[str, Any] | None
     ) -> Wish | None:
         """Extend a lease and return what the job is asked to do; LeaseLostError if it is lost."""
-        statement = (
-            update(JOBS)
-            .where(*_held(job_id, fence))
-            .values(leased_until=self._database.now() + lease_seconds, progress=progress)
-            .returning(JOBS.c.wish)
-        )
+        values = {**_key(job_id, fence), "lease": lease_seconds, "so_far": progress}
         with self._database.transaction() as connection:
-            row = connection.execute(statement).one_or_none()
+            row = connection.execute(beating(self._database.now()), values).one_or_none()
         if row is None:
             raise _lost(job_id, fence)
         wish: Wish | None = row.wish
@@ -156,22 +141,10 @@ class JobQueue:
     def finish(self, job_id: int, fence: int, end: AttemptEnd, *, state: JobState) -> None:
         """End a job; LeaseLostError if it is no longer this worker's."""
         now = self._database.now()
-        statement = (
-            update(JOBS)
-            .where(*_held(job_id, fence))
-            .values(
-                state=state,
-                outcome=end.outcome,
-                report=end.report,
-                error=end.error,
-                ended_at=now,
-                waits_for=None,
-                **_UNLEASED,
-            )
-            .returning(JOBS.c.table_id)
-        )
+        result = {"as": state, "how": end.outcome, "doc": end.report, "failure": end.error}
         with self._database.transaction() as connection:
-            table_id = connection.execute(statement).scalar_one_or_none()
+            found = connection.execute(finishing(now), {**_key(job_id, fence), **result})
+            table_id = found.scalar_one_or_none()
             self._end_attempt(connection, job_id, fence, end)
             if table_id is not None:
                 details = {} if end.error is None else {"code": end.error.get("code")}
@@ -237,7 +210,7 @@ class JobQueue:
         now = self._database.now()
         overdue = (
             select(JOBS)
-            .where(JOBS.c.state == "running", JOBS.c.leased_until < now)
+            .where(RUNNING, is_over(JOBS.c.leased_until, now))
             .order_by(JOBS.c.id)
             .with_for_update(skip_locked=True)
         )
@@ -279,7 +252,7 @@ class JobQueue:
         now = self._database.now()
         statement = (
             update(JOBS)
-            .where(JOBS.c.table_id == table_id, JOBS.c.state == "queued", JOBS.c.asked_by.is_(None))
+            .where(JOBS.c.table_id == table_id, QUEUED, JOBS.c.asked_by.is_(None))
             .values(state="cancelled", outcome=outcome, ended_at=now, waits_for=None)
             .returning(JOBS.c.id)
         )
@@ -365,7 +338,7 @@ class JobQueue:
 
     def get(self, job_id: int) -> Job:
         """Return a job; JobNotFoundError if there is none of this number."""
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             row = connection.execute(_FOR_PEOPLE.where(JOBS.c.id == job_id)).one_or_none()
         if row is None:
             raise _not_found(job_id)
@@ -390,7 +363,7 @@ class JobQueue:
             wanted = wanted.where(JOBS.c.verb == verb)
         if before is not None:
             wanted = wanted.where(JOBS.c.id < before)
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             return [Job.of(row) for row in connection.execute(wanted)]
 
     def dead_runs(self, table_id: int) -> frozenset[str]:
@@ -399,7 +372,7 @@ class JobQueue:
             ATTEMPTS.c.table_id == table_id, ATTEMPTS.c.ended_at.is_not(None)
         )
         newest = ended.order_by(ATTEMPTS.c.started_at.desc()).limit(100)
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             found = connection.execute(newest).scalars().all()
         return frozenset(run for runs in found for run in runs)
 
@@ -425,7 +398,7 @@ class JobQueue:
                 outcome=outcome,
                 ended_at=self._database.now(),
                 waits_for=None,
-                **_UNLEASED,
+                **UNLEASED,
             )
         )
         return state
@@ -449,7 +422,7 @@ class JobQueue:
                 not_before=self._database.now() + delay,
                 attempt=attempt,
                 error=error,
-                **_UNLEASED,
+                **UNLEASED,
             )
         )
         return "queued"
@@ -462,32 +435,19 @@ class JobQueue:
                 JOBS.c.table_id == job.table_id,
                 JOBS.c.verb == job.verb,
                 JOBS.c.scope == job.scope,
-                JOBS.c.state == "queued",
+                QUEUED,
             )
-            .values(rank_at=_smaller(JOBS.c.rank_at, literal(job.rank_at)))
+            .values(rank_at=smaller(JOBS.c.rank_at, literal(job.rank_at)))
         )
         return connection.execute(statement).rowcount > 0
 
     def _end_attempt(
         self, connection: Connection, job_id: int, fence: int, end: AttemptEnd
     ) -> None:
-        statement = (
-            update(ATTEMPTS)
-            .where(
-                ATTEMPTS.c.job_id == job_id,
-                ATTEMPTS.c.fence == fence,
-                ATTEMPTS.c.ended_at.is_(None),
-            )
-            .values(
-                ended_at=self._database.now(),
-                outcome=end.outcome,
-                report=end.report,
-                error=end.error,
-                spent=dict(end.spent),
-            )
-            .returning(ATTEMPTS.c.reserved)
-        )
-        reserved = connection.execute(statement).scalar_one_or_none()
+        result = {"how": end.outcome, "doc": end.report, "failure": end.error}
+        values = {**_key(job_id, fence), **result, "used": dict(end.spent)}
+        ending = connection.execute(ending_attempt(self._database.now()), values)
+        reserved = ending.scalar_one_or_none()
         if reserved:
             release_reserved(connection, reserved, end.spent)
 
@@ -496,44 +456,26 @@ class JobQueue:
 _FOR_PEOPLE = select(JOBS, TABLES.c.url.label("table_url"), TABLES.c.name.label("table_name")).join(
     TABLES
 )
-_UNLEASED: dict[str, Any] = {"leased_until": None, "slot": None, "worker_id": None, "wish": None}
 
 
 def _held(job_id: int, fence: int) -> tuple[Any, ...]:
-    return JOBS.c.id == job_id, JOBS.c.fence == fence, JOBS.c.state == "running"
+    return JOBS.c.id == job_id, JOBS.c.fence == fence, RUNNING
 
 
-def _smaller(one: Any, other: Any) -> Any:
-    return case((one < other, one), else_=other)
+def _key(job_id: int, fence: int) -> dict[str, Any]:
+    return {"job": job_id, "with_fence": fence}
 
 
-def _larger(one: Any, other: Any) -> Any:
-    return case((one > other, one), else_=other)
-
-
-def _values(request: JobRequest, now: Any) -> dict[str, Any]:
-    """Return the columns of a new job."""
-    return {
-        "table_id": request.table_id,
-        "lane": LANE_OF[request.verb],
-        "verb": request.verb,
-        "scope": request.scope,
+def _values(request: JobRequest) -> dict[str, Any]:
+    """Return what `enqueueing` needs to know."""
+    values = {name: getattr(request, name, None) for name in REQUESTED}
+    documents = {
         "options": dict(request.options),
-        "trigger": request.trigger,
         "reasons": list(request.reasons),
-        "asked_by": request.asked_by,
-        "urgency": request.urgency,
-        "score": request.score,
         "expected": dict(request.expected),
-        "engine": request.engine,
-        "memory_bytes": request.memory_bytes,
-        "pool": request.pool,
-        "queued_at": now,
-        "rank_at": now - request.head_start,
-        "not_before": now + request.delay,
-        "runs_until": request.runs_until,
-        "max_attempts": request.max_attempts,
     }
+    waits = {"head_start": request.head_start, "delay": request.delay}
+    return {**values, **documents, **waits, "lane": LANE_OF[request.verb]}
 
 
 def _again(job: Any, by: str | None) -> JobRequest:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 
@@ -157,8 +157,7 @@ class Job:
 
     @classmethod
     def of(cls, row: Row[Any]) -> Self:
-        values = row._mapping  # noqa: SLF001  the documented way to a row's names
-        return cls(**{item.name: values[item.name] for item in fields(cls) if item.name in values})
+        return cls(**row._mapping)  # noqa: SLF001  the documented way to a row's names
 
     def to_json(self) -> dict[str, Any]:
         return record_json(self)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass, fields
+import functools
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from sqlalchemy import and_, case, func, literal, or_, select, update
+from sqlalchemy import Double, and_, bindparam, case, func, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from lakehand.errors import JobNotFoundError
@@ -24,13 +25,16 @@ if TYPE_CHECKING:
 
     from lakehand.service.store.database import Database
 
-
 #: Ids have fewer digits than this.
 _ID_DIGITS = 18
 #: Names among which the nearest one is looked for.
 _NAMES_TRIED = 20_000
 #: Sources of tables that somebody has added, or removed.
 _BY_HAND, _REMOVED = "manual", "removed"
+#: No table is looked at later than this many seconds after its last look.
+LONGEST_WAIT = 86_400.0
+#: Addresses in one statement.
+_URLS_AT_ONCE = 500
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,8 +96,7 @@ class RegisteredTable:
 
     @classmethod
     def of(cls, row: Row[Any]) -> Self:
-        values = row._mapping  # noqa: SLF001  the documented way to a row's names
-        return cls(**{item.name: values[item.name] for item in fields(cls)})
+        return cls(**row._mapping)  # noqa: SLF001  the documented way to a row's names
 
     def is_paused(self, now: float) -> bool:
         return self.paused_until is not None and self.paused_until > now
@@ -119,31 +122,10 @@ class TableRegistry:
         self, connection: Connection, found: FoundTable, source: str, by: str | None
     ) -> tuple[RegisteredTable, bool]:
         now = self._database.now()
-        known = connection.execute(select(TABLES).where(TABLES.c.url == found.url)).one_or_none()
-        # A source does not bring back what somebody has removed; adding it by hand does.
-        is_by_hand = and_(TABLES.c.source == _REMOVED, literal(source == _BY_HAND))
-        is_removed = and_(TABLES.c.source == _REMOVED, literal(source != _BY_HAND))
-        dialect = sqlite if self._database.is_sqlite else postgresql
-        new = dialect.insert(TABLES).values(
-            url=found.url,
-            name=found.name,
-            format=found.format,
-            source=source,
-            found_at=now,
-            seen_at=now,
-            look_at=now,
-        )
-        seen = new.on_conflict_do_update(
-            index_elements=[TABLES.c.url],
-            set_={
-                "seen_at": now,
-                "gone_at": case((is_removed, TABLES.c.gone_at), else_=None),
-                "source": case((is_by_hand, source), else_=TABLES.c.source),
-                "format": new.excluded.format,
-                "name": case((TABLES.c.name.is_(None), new.excluded.name), else_=TABLES.c.name),
-            },
-        ).returning(TABLES)
-        table = RegisteredTable.of(connection.execute(seen).one())
+        known = connection.execute(_BY_URL, {"url": found.url}).one_or_none()
+        given = {"url": found.url, "name": found.name, "format": found.format, "source": source}
+        row = connection.execute(_registering(now, self._database.is_sqlite), given).one()
+        table = RegisteredTable.of(row)
         if known is None or (known.gone_at is not None and table.gone_at is None):
             kind = "table.found" if known is None else "table.found_again"
             record_event(connection, now, kind, table=table.id, by=by, url=table.url, source=source)
@@ -156,7 +138,8 @@ class TableRegistry:
         """
         now = self._database.now()
         with self._database.transaction() as connection:
-            new = sum(self._add(connection, one, source, None)[1] for one in found)
+            changed = self._see_again(connection, found, now)
+            new = sum(self._add(connection, one, source, None)[1] for one in changed)
             urls = {one.url for one in found}
             known = connection.execute(
                 select(TABLES.c.id, TABLES.c.url).where(
@@ -167,6 +150,20 @@ class TableRegistry:
             for table_id in gone:
                 self._mark_gone(connection, table_id, now)
         return new, gone
+
+    def _see_again(
+        self, connection: Connection, found: Sequence[FoundTable], now: Any
+    ) -> list[FoundTable]:
+        """Note that known tables were seen, many at a time; return those that are not as known."""
+        changed = []
+        for first in range(0, len(found), _URLS_AT_ONCE):
+            part = found[first : first + _URLS_AT_ONCE]
+            rows = connection.execute(_BY_URLS, {"urls": [one.url for one in part]}).all()
+            known = {row.url: row for row in rows}
+            changed += [one for one in part if not _is_known(one, known.get(one.url))]
+            ids = [row.id for row in rows]
+            connection.execute(update(TABLES).where(TABLES.c.id.in_(ids)).values(seen_at=now))
+        return changed
 
     def _mark_gone(self, connection: Connection, table_id: int, now: Any) -> None:
         connection.execute(update(TABLES).where(TABLES.c.id == table_id).values(gone_at=now))
@@ -202,7 +199,7 @@ class TableRegistry:
         number = int(name_or_url) if _is_id(name_or_url) else None
         if number is not None:
             conditions.append(TABLES.c.id == number)
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             found = connection.execute(select(TABLES).where(or_(*conditions))).all()
             if not found:
                 raise _no_table(name_or_url, _nearest(connection, name_or_url))
@@ -217,7 +214,7 @@ class TableRegistry:
         raise _several(name_or_url, [row.url for row in found])
 
     def get(self, table_id: int) -> RegisteredTable:
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             return self._required(connection, table_id)
 
     def _required(
@@ -240,7 +237,7 @@ class TableRegistry:
             wanted = wanted.where(TABLES.c.gone_at.is_(None))
         if source is not None:
             wanted = wanted.where(TABLES.c.source == source)
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             return [RegisteredTable.of(row) for row in connection.execute(wanted)]
 
     def pause(
@@ -302,8 +299,10 @@ class TableRegistry:
     def to_look_at(self, *, limit: int = 100) -> list[RegisteredTable]:
         """Return the tables whose time to be looked at has come, the longest overdue first."""
         now = self._database.now()
-        due = select(TABLES).where(TABLES.c.gone_at.is_(None), TABLES.c.look_at <= now)
-        with self._database.transaction() as connection:
+        # A time beyond the longest wait was noted by a clock that was ahead.
+        is_due = or_(TABLES.c.look_at <= now, TABLES.c.look_at > now + LONGEST_WAIT)
+        due = select(TABLES).where(TABLES.c.gone_at.is_(None), is_due)
+        with self._database.reading() as connection:
             rows = connection.execute(due.order_by(TABLES.c.look_at).limit(limit))
             return [RegisteredTable.of(row) for row in rows]
 
@@ -316,6 +315,12 @@ class TableRegistry:
                 .values(look_at=self._database.now())
             )
 
+    def looked_all(self, looks: Sequence[Mapping[str, Any]]) -> None:
+        """Note of many tables that they were looked at and nothing is due, as one transaction."""
+        if looks:
+            with self._database.transaction() as connection:
+                connection.execute(_looking(self._database.now()), looks)
+
     def locked(self, connection: Connection, url: str) -> tuple[RegisteredTable, float] | None:
         """Return a table that no other transaction changes until this one ends, and the time."""
         wanted = select(TABLES, self._database.now().label("now")).where(
@@ -323,7 +328,11 @@ class TableRegistry:
         )
         # A new job of the table only needs its key to stay: it does not wait for this lock.
         row = connection.execute(wanted.with_for_update(key_share=True, of=TABLES)).one_or_none()
-        return None if row is None else (RegisteredTable.of(row), float(row.now))
+        if row is None:
+            return None
+        values = dict(row._mapping)  # noqa: SLF001  the documented way to a row's names
+        now = float(values.pop("now"))
+        return RegisteredTable(**values), now
 
     def change_in(self, connection: Connection, table_id: int, **values: Any) -> None:
         """Change the row of a table in a transaction that has begun."""
@@ -350,12 +359,12 @@ class TableRegistry:
 
     def failed_to_look(self, table_id: int, error: Mapping[str, Any], *, look_every: float) -> None:
         """Note that a table could not be read; the others are not affected."""
-        self.looked(
-            table_id,
-            look_every=look_every,
-            last_error=dict(error),
-            error_count=TABLES.c.error_count + 1,
-        )
+        failed = {"last_error": dict(error), "error_count": TABLES.c.error_count + 1}
+        later = {"look_every": look_every, "look_at": self._database.now() + look_every}
+        with self._database.transaction() as connection:
+            connection.execute(
+                update(TABLES).where(TABLES.c.id == table_id).values(**failed, **later)
+            )
 
     def measured(self, table_id: int, version: int, values: Mapping[str, Any]) -> None:
         """Keep the numbers of an assessment, for the curve over time."""
@@ -413,7 +422,7 @@ class TableRegistry:
 
         Another version of the table or of lakehand, or another policy, lifts a hold.
         """
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             table = self._required(connection, table_id)
             return self.held_in(
                 connection, table_id, version=table.version, lakehand=lakehand, policy=policy
@@ -439,8 +448,64 @@ class TableRegistry:
 
     def with_holds(self) -> set[int]:
         """Return the tables of which a verb is held, or was: something may have changed since."""
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             return set(connection.execute(select(HOLDS.c.table_id).distinct()).scalars())
+
+
+def _is_known(found: FoundTable, row: Any) -> bool:
+    if row is None:
+        return False
+    return row.format == found.format and (row.name is not None or found.name is None)
+
+
+@functools.lru_cache(maxsize=64)
+def _looking(now: Any) -> Any:
+    return (
+        update(TABLES)
+        # A table of which a notification came since is looked at again.
+        .where(
+            TABLES.c.id == bindparam("table"),
+            TABLES.c.look_at == bindparam("due_at"),
+            TABLES.c.version.is_not_distinct_from(bindparam("version_before")),
+            TABLES.c.commits_since == bindparam("commits_before"),
+        )
+        .values(
+            look_at=now + bindparam("look_every", type_=Double),
+            look_every=bindparam("look_every", type_=Double),
+            version=bindparam("version"),
+            commits_since=bindparam("commits_since"),
+            bytes_since=bindparam("bytes_since"),
+            policy=bindparam("policy"),
+            last_error=None,
+            error_count=0,
+        )
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def _registering(now: Any, is_sqlite: bool) -> Any:  # noqa: FBT001  cached by position
+    new = (sqlite if is_sqlite else postgresql).insert(TABLES)
+    columns = ("url", "name", "format", "source")
+    given: dict[str, Any] = {name: bindparam(name) for name in columns}
+    new = new.values(found_at=now, seen_at=now, look_at=now, **given)
+    is_removed, is_by_hand = TABLES.c.source == _REMOVED, new.excluded.source == _BY_HAND
+    return new.on_conflict_do_update(
+        index_elements=[TABLES.c.url],
+        set_={
+            "seen_at": now,
+            # A source does not bring back what was removed by hand; adding it by hand does.
+            "gone_at": case((and_(is_removed, ~is_by_hand), TABLES.c.gone_at), else_=None),
+            "source": case((and_(is_removed, is_by_hand), _BY_HAND), else_=TABLES.c.source),
+            "format": new.excluded.format,
+            "name": case((TABLES.c.name.is_(None), new.excluded.name), else_=TABLES.c.name),
+        },
+    ).returning(TABLES)
+
+
+_BY_URL = select(TABLES).where(TABLES.c.url == bindparam("url"))
+_BY_URLS = select(TABLES.c.id, TABLES.c.url, TABLES.c.format, TABLES.c.name).where(
+    TABLES.c.url.in_(bindparam("urls", expanding=True)), TABLES.c.gone_at.is_(None)
+)
 
 
 def _is_id(text: str) -> bool:

@@ -9,6 +9,7 @@ from sqlalchemy import delete, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from lakehand.errors import JobNotFoundError
+from lakehand.service.store.database import is_over
 from lakehand.service.store.database_schema import LEASES, WORKERS
 from lakehand.service.store.events import record_event
 from lakehand.service.store.records import record_json
@@ -126,7 +127,7 @@ class WorkerRegistry:
         wanted = select(WORKERS).where(
             WORKERS.c.stopped_at.is_(None), WORKERS.c.beat_at > now - within_seconds
         )
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             rows = connection.execute(wanted.order_by(WORKERS.c.started_at, WORKERS.c.id))
             return [Worker.of(row) for row in rows]
 
@@ -164,7 +165,7 @@ class Leadership:
         statement = new.on_conflict_do_update(
             index_elements=[LEASES.c.name],
             set_={"holder": self._holder, "until": now + seconds, "fence": LEASES.c.fence + 1},
-            where=or_(LEASES.c.holder == self._holder, LEASES.c.until < now),
+            where=or_(LEASES.c.holder == self._holder, is_over(LEASES.c.until, now)),
         ).returning(LEASES.c.holder)
         with self._database.transaction() as connection:
             return connection.execute(statement).scalar_one_or_none() == self._holder

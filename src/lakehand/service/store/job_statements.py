@@ -1,0 +1,120 @@
+"""Statements about jobs that run often, built once for each database.
+
+To build one takes SQLAlchemy several times as long as to run it. They are kept by the expression of
+the time, which is one object per database.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from sqlalchemy import Double, bindparam, case, literal_column, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from lakehand.service.store.database_schema import ATTEMPTS, JOBS
+
+#: Words of the statements, not parameters: else PostgreSQL cannot use a partial index in a plan
+#: that it keeps.
+QUEUED = JOBS.c.state == literal_column("'queued'")
+RUNNING = JOBS.c.state == literal_column("'running'")
+#: What a job that does not run has not.
+UNLEASED: dict[str, Any] = {"leased_until": None, "slot": None, "worker_id": None, "wish": None}
+#: Columns of a new job that its request gives.
+REQUESTED = (
+    "table_id",
+    "lane",
+    "verb",
+    "scope",
+    "options",
+    "trigger",
+    "reasons",
+    "asked_by",
+    "urgency",
+    "score",
+    "expected",
+    "engine",
+    "memory_bytes",
+    "pool",
+    "runs_until",
+    "max_attempts",
+)
+
+
+def smaller(one: Any, other: Any) -> Any:
+    return case((one < other, one), else_=other)
+
+
+def larger(one: Any, other: Any) -> Any:
+    return case((one > other, one), else_=other)
+
+
+@functools.lru_cache(maxsize=64)
+def enqueueing(now: Any, is_sqlite: bool) -> Any:  # noqa: FBT001  cached by position
+    dialect = sqlite if is_sqlite else postgresql
+    new = dialect.insert(JOBS).values(
+        queued_at=now,
+        rank_at=now - bindparam("head_start", type_=Double),
+        not_before=now + bindparam("delay", type_=Double),
+        **{name: bindparam(name) for name in REQUESTED},
+    )
+    given = new.excluded
+    return new.on_conflict_do_update(
+        index_elements=[JOBS.c.table_id, JOBS.c.verb, JOBS.c.scope],
+        index_where=QUEUED,
+        set_={
+            "requests": JOBS.c.requests + 1,
+            "options": given.options,
+            "reasons": given.reasons,
+            "expected": given.expected,
+            "urgency": smaller(JOBS.c.urgency, given.urgency),
+            "score": larger(JOBS.c.score, given.score),
+            "rank_at": smaller(JOBS.c.rank_at, given.rank_at),
+            "not_before": smaller(JOBS.c.not_before, given.not_before),
+        },
+    ).returning(JOBS.c.id, JOBS.c.requests)
+
+
+@functools.lru_cache(maxsize=64)
+def beating(now: Any) -> Any:
+    return (
+        update(JOBS)
+        .where(JOBS.c.id == bindparam("job"), JOBS.c.fence == bindparam("with_fence"), RUNNING)
+        .values(leased_until=now + bindparam("lease", type_=Double), progress=bindparam("so_far"))
+        .returning(JOBS.c.wish)
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def finishing(now: Any) -> Any:
+    return (
+        update(JOBS)
+        .where(JOBS.c.id == bindparam("job"), JOBS.c.fence == bindparam("with_fence"), RUNNING)
+        .values(
+            state=bindparam("as"),
+            outcome=bindparam("how"),
+            report=bindparam("doc"),
+            error=bindparam("failure"),
+            ended_at=now,
+            waits_for=None,
+            **UNLEASED,
+        )
+        .returning(JOBS.c.table_id)
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def ending_attempt(now: Any) -> Any:
+    attempt = (ATTEMPTS.c.job_id == bindparam("job"), ATTEMPTS.c.fence == bindparam("with_fence"))
+    return (
+        update(ATTEMPTS)
+        .where(*attempt, ATTEMPTS.c.ended_at.is_(None))
+        .values(
+            ended_at=now,
+            outcome=bindparam("how"),
+            report=bindparam("doc"),
+            error=bindparam("failure"),
+            spent=bindparam("used"),
+        )
+        .returning(ATTEMPTS.c.reserved)
+    )
