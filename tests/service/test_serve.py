@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 
 import pyarrow as pa
@@ -126,3 +127,19 @@ def test_history_is_kept_for_as_long_as_the_file_says(lake):
     assert events.prune(database.time() + 1) > 0
     database.close()
     assert not lake.jobs(states=["succeeded"])
+
+
+def test_a_notification_and_a_hook_of_a_running_service(lake, tmp_path):
+    told = tmp_path / "told.jsonl"
+    hook = f"[[hook]]\nevents = ['job.succeeded']\ncommand = ['tee', '-a', '{told}']\n"
+    lake.configure(hook + EAGER, "max_poll_interval = '1h'")
+    path = lake.create("a", files=1)
+    lake.start()
+    url = lake.wait_for(lambda: re.search(r"Listening at (\S+)", lake.read_log()))[1]
+    lake.wait_for(lambda: lake.jobs(states=["succeeded"]))
+    table = lakehand.open_table(path, notify_url=url)
+    for number in range(3):
+        table.append(pa.table({"part": [0], "id": [10 + number]}))
+    lake.wait_for(lambda: lake.file_counts() == {"a": 1})
+    lake.wait_for(lambda: told.exists() and told.read_text().count("job.succeeded") >= 2)
+    assert lake.end() == 0

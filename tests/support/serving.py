@@ -48,7 +48,8 @@ class Lake:
     def configure(self, policies: str = EAGER, service: str = "") -> None:
         source = '[[source]]\nname = "lake"\ninclude = ["tables"]\nevery = "1s"\n'
         section = f'[service]\nlease = "3s"\npoll_interval = "1s"\nstore = "{self.store_url}"\n'
-        self.config.write_text(f"{section}{service}\n{source}{policies}")
+        section += f"{service}\n[web]\nlisten = '127.0.0.1:0'\n"
+        self.config.write_text(f"{section}{source}{policies}")
 
     def create(self, name: str, *, files: int = 4, parts: int = 1, **options: Any) -> Path:
         """Create a table of small files; each row is unique."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lakehand.service.config import ServiceConfig
+    from lakehand.service.serve import MakeServer
 
 
 @click.command()
@@ -26,10 +28,8 @@ if TYPE_CHECKING:
 @config_option
 @click.option(
     "--roles",
-    default="scheduler,worker",
-    show_default=True,
     metavar="ROLES",
-    help="What this process does: one or several of scheduler, worker.",
+    help="What this process does: one or several of web, scheduler, worker. Default: all of them.",
 )
 @click.option("--store", metavar="URL", help="Job store, above the one of the file.")
 @click.option(
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 def serve(
     directories: tuple[str, ...],
     config: Path | None,
-    roles: str,
+    roles: str | None,
     store: str | None,
     max_concurrent_jobs: int | None,
 ) -> int:
@@ -54,7 +54,7 @@ def serve(
     """
     _log_to_screen()
     try:
-        from lakehand.service.serve import Service, parse_roles, run_service
+        from lakehand.service.serve import ROLES, Service, parse_roles, run_service
     except ModuleNotFoundError as error:
         message = f"the service needs the package {error.name}"
         raise NotInstalledError(message, hint='pip install "lakehand[service]"') from error
@@ -62,7 +62,24 @@ def serve(
     def load() -> ServiceConfig:
         return _load(config, directories, store, max_concurrent_jobs)
 
-    return run_service(Service(load(), roles=parse_roles(roles)), load)
+    web = _find_web(is_required=roles is not None and "web" in roles)
+    chosen = ROLES if roles is None else parse_roles(roles)
+    return run_service(Service(load(), roles=chosen, web=web), load)
+
+
+def _find_web(*, is_required: bool) -> MakeServer | None:
+    """Return what makes the HTTP server; None if its packages are not installed."""
+    try:
+        from lakehand.web.server import WebServer
+    except ModuleNotFoundError as error:
+        hint = 'pip install "lakehand[web]"'
+        if is_required:
+            message = f"the web role needs the package {error.name}"
+            raise NotInstalledError(message, hint=hint) from error
+        message = "no notifications are taken: %s installs what that needs"
+        logging.getLogger("lakehand.cli").info(message, hint)
+        return None
+    return WebServer
 
 
 def _log_to_screen() -> None:

@@ -270,7 +270,7 @@ class Policy:
     schedule: Mapping[str, Schedule] = field(default_factory=dict)
     pool: str = _key(parse_string, "default", help="Pool in which the jobs of the tables run.")
     importance: float = _key(
-        parse_number, 1.0, help="Weight of the tables against others; not used yet."
+        parse_number, 1.0, help="Their jobs go before others: by an hour for each doubling."
     )
     settings: Mapping[str, Any] = field(default_factory=dict)
 

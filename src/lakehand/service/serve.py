@@ -1,7 +1,8 @@
 """`lakehand serve`: the roles of one process, its signals, and its end.
 
-The scheduler role frees dead jobs, finds tables and looks at them, each in its own thread, so that
-a slow store holds up none of the others. The worker role claims jobs and runs them.
+The scheduler role frees dead jobs, finds tables, looks at them and tells hooks of events, each in
+its own thread, so that a slow store holds up none of the others. The worker role claims jobs and
+runs them. The web role takes notifications.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ import platform
 import queue
 import signal
 import threading
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from lakehand.errors import JobStoreError, LakehandError, ValidationError
 from lakehand.observe.clock import SystemClock
 from lakehand.observe.emit import get_logger, log_event
+from lakehand.service.hooks import HookDelivery
 from lakehand.service.job_specs import JobSpecs
 from lakehand.service.scheduler import Scheduler, Tick
 from lakehand.service.store.database import open_database
@@ -31,12 +33,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from lakehand.service.config import ServiceConfig
+    from lakehand.service.store.database import Database
 
-Role = Literal["scheduler", "worker"]
+Role = Literal["web", "scheduler", "worker"]
 ROLES: tuple[Role, ...] = get_args(Role)
 
 #: Seconds between two rounds of each loop of the scheduler.
 _FREE_EVERY, _DISCOVER_EVERY, _LOOK_EVERY, _PRUNE_EVERY = 5.0, 5.0, 1.0, 3600.0
+_HOOKS_EVERY = 1.0
 #: How long a scheduler leads without a word: another one takes over after that.
 _LEADER_SECONDS = 15.0
 #: How long the end waits for threads that talk to a store.
@@ -44,10 +48,35 @@ _THREADS_END_SECONDS = 5.0
 _logger = get_logger(__name__)
 
 
+class Server(Protocol):
+    """The HTTP server, which is above the service."""
+
+    def start(self) -> str: ...
+
+    def stop(self) -> bool: ...
+
+    def reconfigure(self, config: ServiceConfig) -> None: ...
+
+
+class MakeServer(Protocol):
+    """Makes the HTTP server of a service."""
+
+    def __call__(
+        self, config: ServiceConfig, database: Database, *, jobs: JobQueue, tables: TableRegistry
+    ) -> Server: ...
+
+
 class Service:
     """One process of the service."""
 
-    def __init__(self, config: ServiceConfig, *, roles: Sequence[Role] = ROLES) -> None:
+    def __init__(
+        self,
+        config: ServiceConfig,
+        *,
+        roles: Sequence[Role] = ROLES,
+        web: MakeServer | None = None,
+    ) -> None:
+        """`web` makes the HTTP server; without one the process has no web role."""
         self.config = config
         self.roles = tuple(roles)
         self._clock = SystemClock()
@@ -71,6 +100,10 @@ class Service:
         self.worker = JobWorker(
             self.jobs, self.tables, workers, spec_of=self._specs.of, options=options
         )
+        self._hooks = HookDelivery(config.hooks, self._database)
+        self._web: Server | None = None
+        if web is not None and "web" in self.roles:
+            self._web = web(config, self._database, jobs=self.jobs, tables=self.tables)
         self._ending = threading.Event()
         self._threads: list[threading.Thread] = []
 
@@ -79,7 +112,11 @@ class Service:
     def start(self) -> None:
         """Start what the roles need."""
         configure_pools(self._database, self.config.pools)
+        if self._web is not None:
+            self._web.start()
         if "scheduler" in self.roles:
+            self._hooks.subscribe()
+            self._loop("hooks", _HOOKS_EVERY, self._tell_hooks)
             self._loop("free", _FREE_EVERY, self._free)
             self._loop("discover", _DISCOVER_EVERY, self._discover)
             self._loop("look", _LOOK_EVERY, self._look)
@@ -96,6 +133,12 @@ class Service:
                 log_event(_logger, logging.WARNING, "restart_needed", message, name)
         self._scheduler.apply(config)
         self._specs.config = config
+        if self._web is not None:
+            self._web.reconfigure(config)
+        if "scheduler" in self.roles:
+            hooks = HookDelivery(config.hooks, self._database)
+            hooks.subscribe()
+            self._hooks = hooks
         self.config = config
         log_event(_logger, logging.INFO, "config_reloaded", "the configuration was read again")
 
@@ -115,6 +158,8 @@ class Service:
             return False
         for thread in self._threads:
             thread.join(_THREADS_END_SECONDS)
+        if self._web is not None:
+            self._web.stop()
         return True
 
     def close(self) -> None:
@@ -166,6 +211,10 @@ class Service:
     def _look(self) -> None:
         if self._leads():
             self._scheduler.look(Tick())
+
+    def _tell_hooks(self) -> None:
+        if self._leads():
+            self._hooks.deliver_due()
 
     def _prune(self) -> None:
         if self._leads():

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 _JOBS_PER_PROCESS = 50
 #: A process, and the Spark session in it, is kept for so long without a job.
 _IDLE_PROCESS_SECONDS = 600.0
+#: Progress of a job is told to the store no more often than this.
+_PROGRESS_SECONDS = 2.0
 #: Between two looks for a job where there was none.
 _IDLE_SECONDS = 1.0
 _logger = get_logger(__name__)
@@ -228,7 +230,8 @@ class JobWorker:
     def _watch(self, job: Job, process: JobProcess) -> dict[str, Any] | None:
         """Keep the lease of a job until it ends; None if the worker is to stop before that."""
         interval = self.options.lease_seconds / 3
-        beat_at = self._clock.monotonic() + interval
+        told_at = self._clock.monotonic()
+        beat_at = told_at + interval
         progress: dict[str, Any] | None = None
         told: Wish | None = None
         while not self._stopping.is_set():
@@ -239,10 +242,13 @@ class JobWorker:
                 self._note_run(job, answer["run"])
             if answer is not None and "progress" in answer:
                 progress = answer["progress"]
+                # Whoever watches the job sees it soon.
+                beat_at = min(beat_at, told_at + _PROGRESS_SECONDS)
             wish: Wish | None = "wind_down" if self._draining.is_set() else None
             if self._clock.monotonic() >= beat_at:
                 wish = self._beat(job, progress) or wish
-                beat_at = self._clock.monotonic() + interval
+                told_at = self._clock.monotonic()
+                beat_at = told_at + interval
             if wish is not None and told not in (wish, "cancel"):
                 process.wish(wish)
                 told = wish
