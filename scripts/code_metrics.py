@@ -43,13 +43,13 @@ class Metric:
 #: For each number its limit and its goal. A limit is lowered when the code improves; raising one
 #: needs a reason in the commit message.
 LIMITS = {
-    "modules": (370, "340 to 370"),
-    "lines": (75_500, "about 62,000, new capabilities aside"),
-    "modules imported by exactly one other": (79, "under 80"),
-    "import lines and __all__, percent of lines": (7.9, "under 8"),
+    "modules": (398, "340 to 370, service and web aside"),
+    "lines": (82_500, "about 62,000, service and web aside"),
+    "modules imported by exactly one other": (85, "under 80"),
+    "import lines and __all__, percent of lines": (8.0, "under 8"),
     "core methods of the format protocols": (25, "about 20"),
-    "optional methods of the format protocols": (51, "none"),
-    "file names used twice or more": (14, "under 20"),
+    "optional methods of the format protocols": (52, "none"),
+    "file names used twice or more": (17, "under 20"),
     'look-ups settings["..."]': (0, "0"),
 }
 
@@ -220,6 +220,9 @@ def main(options: Sequence[str] | None = None, source: Path = SOURCE) -> int:
     for metric in measured:
         print(f"{metric.name:45} {metric.value:>9,}  limit {metric.limit:>7,}  goal {metric.goal}")
     print(f"{'median lines of a module':45} {median_lines(source):>9,.0f}  goal about 170")
+    added = [path for name in ("service", "web") for path in (source / name).rglob("*.py")]
+    lines = sum(path.read_text().count("\n") for path in added)
+    print(f"service and web: {len(added)} modules, {lines:,} lines of these")
     if arguments.trace:
         for name, seen in traces().items():
             print(f"{name}: {seen.modules} modules, {seen.functions} functions, {seen.frames} deep")

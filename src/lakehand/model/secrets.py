@@ -12,7 +12,7 @@ SECRET_KINDS = ("env:", "file:")
 
 
 def parse_secret(value: str) -> str:
-    """Return the place of a secret; ValueError if it is not one, but perhaps the secret itself.
+    """Return the place of a secret; ValueError if it is not one: it may be the secret itself.
 
     >>> parse_secret("env:NOTIFY_TOKEN")
     'env:NOTIFY_TOKEN'

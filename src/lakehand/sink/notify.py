@@ -56,7 +56,7 @@ class Commit:
 
 
 class CommitNotifier:
-    """Posts commits to one service from a thread of its own."""
+    """Posts commits to one service from a separate thread."""
 
     def __init__(self, url: str, token: str | None) -> None:
         """`token` is the place of the token: it is read for each message."""
