@@ -24,12 +24,8 @@ PAGES = sorted(
     for page in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]
     if page.parent.name != "decisions"
 )
-#: Modules whose docstrings and comments use the terms of the field: all but the front ends.
-SOURCES = sorted(
-    module
-    for module in (ROOT / "src" / "lakehand").rglob("*.py")
-    if not {"cli", "service", "web"} & set(module.parts)
-)
+#: Modules whose docstrings and comments use the terms of the field.
+SOURCES = sorted((ROOT / "src" / "lakehand").rglob("*.py"))
 #: Where a phrase of the list has its ordinary meaning: the text, and the phrase.
 ALLOWED: set[tuple[str, str]] = set()
 

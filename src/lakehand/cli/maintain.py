@@ -132,7 +132,7 @@ def _exit_code(report: MaintenanceReport) -> int:
         return 0
     failed = [step.error for step in report.steps if step.error is not None]
     codes = {error_from_json(error).exit_code for error in failed}
-    # Errors within a step that ran have no code of their own.
+    # Errors within a step that ran have no code.
     is_more = len(report.errors) > len(failed)
     return codes.pop() if len(codes) == 1 and not is_more else EXIT_FAILED
 

@@ -42,7 +42,7 @@ def print_report(
 
 
 def print_list(*parts: RenderableType) -> None:
-    """Print like `print_screen`; lines to a file or a pipe are not folded, and can be searched."""
+    """Print like `print_screen`; lines to a file or a pipe are not wrapped, and can be searched."""
     print_screen(*parts, plain_width=_UNFOLDED)
 
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from lakehand.service.store.table_registry import RegisteredTable, TableRegistry
     from lakehand.service.store.worker_registry import Worker, WorkerRegistry
 
-#: A worker that was silent for so many leases is lost.
+#: A worker that was silent for this many leases is lost.
 _LEASES_SILENT = 3
 #: Between two looks at a job that is watched.
 _WATCH_SECONDS = 0.5
@@ -105,7 +105,7 @@ class ServiceClient:
 
     @property
     def silent_seconds(self) -> float:
-        """After so many seconds without a word a worker is lost."""
+        """A worker that is silent for this many seconds is lost."""
         return _LEASES_SILENT * self.config.service.lease.total_seconds()
 
     def now(self) -> float:

@@ -217,7 +217,7 @@ class StorageSection:
     secrets: Mapping[str, str] = field(default_factory=dict)
 
     def resolve(self) -> dict[str, str]:
-        """Return the options with the secrets in them, as they are now."""
+        """Return the options with the current secrets in them."""
         return {**self.options, **{name: read_secret(at) for name, at in self.secrets.items()}}
 
 
@@ -266,7 +266,7 @@ class Policy:
         _steps, MAINTENANCE_STEPS, help="Steps of maintenance that may run."
     )
     check_after: CheckAfter = CheckAfter()
-    #: Verbs by cron expression, besides what is due.
+    #: Verbs by cron expression, in addition to what is due.
     schedule: Mapping[str, Schedule] = field(default_factory=dict)
     pool: str = _key(parse_string, "default", help="Pool in which the jobs of the tables run.")
     importance: float = _key(

@@ -229,7 +229,7 @@ class HookDelivery:
         return done
 
     def _failed(self, hook: Hook, delivery: Delivery, error: HookError, done: Delivered) -> float:
-        """Note that a hook was not told; return after how many seconds it is tried again."""
+        """Note that a hook was not told; return after how many seconds it is retried."""
         doubled = _FIRST_DELAY * 2.0 ** min(delivery.attempts - 1, 20)
         delay = min(_LONGEST_DELAY, doubled) * (0.5 + self._chance.random())
         message = "The hook %s was not told of event %d: %s"

@@ -165,7 +165,7 @@ def main() -> int:
 
 
 def _run_watched(job: _Job, wishes: queue.SimpleQueue[dict[str, Any] | None]) -> dict[str, Any]:
-    """Run a job in a thread, and hear wishes meanwhile; without a parent it is wound down."""
+    """Run a job in a thread, and read wishes while it runs; without a parent it is wound down."""
     ended: list[dict[str, Any]] = []
 
     def work() -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 TableOutcome = Literal[
     "committed", "nothing_to_do", "dry_run", "stopped_early", "failed", "not_run"
 ]
-#: A process is replaced after so many tables: what libraries keep in memory is given back then.
+#: A process is replaced after this many tables, because libraries keep memory.
 _TABLES_PER_PROCESS = 50
 #: How often a process is asked whether it has something to tell.
 _POLL_SECONDS = 0.2
@@ -39,7 +39,7 @@ _SLOT_NAME = "maintain"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TableResult:
-    """What became of one table."""
+    """The result of one table."""
 
     #: URL of the table.
     table: str
@@ -304,7 +304,7 @@ class TablesRun:
         self._on_event(event)
 
     def report(self) -> TablesReport:
-        """Return what became of all tables."""
+        """Return the results of all tables."""
         urls = [spec.url for spec in self._found.specs]
         results = tuple(
             self._results.get(url) or TableResult(table=url, outcome="not_run") for url in urls
@@ -367,7 +367,7 @@ class TablesRun:
 
 
 def _exit_code(error: Mapping[str, Any]) -> int:
-    # Errors within a step that ran have no code of their own.
+    # Errors within a step that ran have no code.
     return error_from_json(error).exit_code if "code" in error else EXIT_FAILED
 
 

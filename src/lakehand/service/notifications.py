@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from lakehand.service.store.job_queue import JobQueue
     from lakehand.service.store.table_registry import RegisteredTable, TableRegistry
 
-#: What became of a notification: a job was queued; the change was noted; the version was known; the
+#: The outcome of a notification: a job was queued; the change was noted; the version was known; the
 #: table is not registered, but lies where a source finds tables; it does not.
 Effect = Literal["queued", "noted", "known", "to_discover", "ignored"]
 #: The largest number that the store keeps.

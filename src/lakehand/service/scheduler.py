@@ -43,7 +43,7 @@ _LOOKS_PER_TICK, _LOOKS_AT_ONCE = 500, 16
 _NEVER = 9_999_999_999.0
 #: What a look changes after which nothing is due.
 _NOTHING_DUE = {"version", "commits_since", "bytes_since", "policy", "look_every"}
-#: A worker that was silent for so many leases is lost.
+#: A worker that was silent for this many leases is lost.
 _LEASES_SILENT = 3
 _logger = get_logger(__name__)
 

@@ -192,12 +192,12 @@ class Service:
             except LakehandError as error:
                 log_event(_logger, logging.WARNING, f"{name}_failed", "%s", error.message)
             except Exception:
-                # A table or a store may break in ways that nobody has thought of; the others go on.
+                # An unexpected error of one table or store must not stop the others.
                 _logger.exception("%s failed unexpectedly", name)
             self._ending.wait(seconds)
 
     def _free(self) -> None:
-        # Every scheduler does this, whoever leads: a job must not wait for a leader.
+        # Every scheduler does this, not only the leader: a job must not wait for one.
         self._scheduler.free_dead(Tick())
 
     def _discover(self) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lakehand.service.store.table_registry import RegisteredTable
 
 
-#: By so many hours the importance of a table can move its jobs, so that none waits for ever.
+#: Hours by which importance can move a job at most, so that none waits for ever.
 _MOST_HOURS = 12.0
 
 
@@ -88,7 +88,7 @@ def next_look_at(table: RegisteredTable, policy: Policy, now: float) -> float:
 
 
 def state_after(changes: Changes, trigger: str | None, now: float) -> dict[str, Any]:
-    """Return the columns of a table that a decision changes: with a job, counting begins anew."""
+    """Return the columns of a table that a decision changes: with a job, counting starts again."""
     if trigger is None:
         return {
             "version": changes.version,

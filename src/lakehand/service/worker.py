@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from lakehand.service.store.table_registry import TableRegistry
     from lakehand.service.store.worker_registry import WorkerRegistry
 
-#: A process is replaced after so many jobs: what libraries keep in memory is given back then.
+#: A process is replaced after this many jobs, because libraries keep memory.
 _JOBS_PER_PROCESS = 50
 #: A process, and the Spark session in it, is kept for so long without a job.
 _IDLE_PROCESS_SECONDS = 600.0
@@ -242,7 +242,7 @@ class JobWorker:
                 self._note_run(job, answer["run"])
             if answer is not None and "progress" in answer:
                 progress = answer["progress"]
-                # Whoever watches the job sees it soon.
+                # A user who watches the job sees it soon.
                 beat_at = min(beat_at, told_at + _PROGRESS_SECONDS)
             wish: Wish | None = "wind_down" if self._draining.is_set() else None
             if self._clock.monotonic() >= beat_at:
@@ -259,7 +259,7 @@ class JobWorker:
             self._jobs.note_run(job.id, job.fence, run_id)
             reached(Step.JOB_RUN_NOTED)
         except JobStoreError as error:
-            # Whoever comes after this attempt then waits for the heartbeat of the run.
+            # The next attempt then waits until the heartbeat of the run is old.
             log_event(_logger, logging.WARNING, "store_failed", "%s", error.message)
 
     def _beat(self, job: Job, progress: dict[str, Any] | None) -> Wish | None:
@@ -316,7 +316,7 @@ class JobWorker:
     def _check_again(self, job: Job, spec: JobSpec | None, report: Mapping[str, Any]) -> None:
         """Queue the job once more for when the files that were too new for it are old enough.
 
-        Without that, a table that nobody writes to any more would keep its last small files.
+        Without that, a table without further writes would keep its last small files.
         """
         if spec is None or _is_part(report) or not _left_new_files(report):
             return
@@ -379,7 +379,7 @@ class JobWorker:
             else:
                 self._jobs.finish(job.id, job.fence, end, state="failed")
         except LakehandError as failed:
-            # Its lease runs out, and whoever frees it puts it back.
+            # Its lease runs out, and a scheduler puts it back.
             log_event(_logger, logging.WARNING, "not_given_back", "%s", failed.message, job=job.id)
 
 

@@ -183,7 +183,7 @@ def _headers_of(error: Exception | HTTPException) -> Mapping[str, str] | None:
 
 
 async def _answer_bug(_request: Request, error: Exception) -> JSONResponse:
-    # The log has the traceback; a message of a library may quote what nobody should see.
+    # The log has the traceback; a message of a library may quote a secret.
     message = f"the server failed: {type(error).__name__}"
     document = {"code": "INTERNAL", "message": message, "hint": None, "retryable": False}
     return _error(document, 500)

@@ -125,7 +125,7 @@ class BudgetStore:
             .where(*attempt, ATTEMPTS.c.ended_at.is_(None))
             .with_for_update()
         ).scalar_one_or_none()
-        if known is None:  # Whoever ends an attempt gives its budget back, and this one has ended.
+        if known is None:  # The end of an attempt returns its budget, and this one has ended.
             message = f"the lease of job {job_id} is lost: its attempt has ended"
             raise LeaseLostError(message, job=job_id, fence=fence)
         connection.execute(update(ATTEMPTS).where(*attempt).values(reserved=[*known, *reserved]))

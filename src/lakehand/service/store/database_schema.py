@@ -234,7 +234,7 @@ ATTEMPTS = Table(
     Column("fence", BigInteger, primary_key=True),
     Column("table_id", _Number, nullable=False),
     _required("worker_id"),
-    #: Ledgers that the attempt has begun in the table: whoever comes next may take them over.
+    #: Ledgers that the attempt has begun in the table: the next attempt may take them over.
     _required("run_ids", _Document, "[]"),
     _required("started_at", Double),
     Column("ended_at", Double),

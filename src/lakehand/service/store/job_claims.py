@@ -202,7 +202,7 @@ def find_waits(
 ) -> dict[int, WaitsFor]:
     """Return what the queued ones among some jobs wait for, by their ids.
 
-    A worker that was silent for so many seconds does not count.
+    A worker that was silent for this many seconds does not count.
     """
     queued = [job for job in jobs if job.state == "queued"]
     if not queued:

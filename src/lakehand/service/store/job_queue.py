@@ -248,7 +248,7 @@ class JobQueue:
         )
 
     def cancel_queued(self, table_id: int, *, outcome: Outcome) -> int:
-        """End the queued jobs of a table that nobody asked for by hand; return how many."""
+        """End the queued jobs of a table that were not requested by hand; return how many."""
         now = self._database.now()
         statement = (
             update(JOBS)

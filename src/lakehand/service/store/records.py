@@ -165,7 +165,7 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Queued:
-    """What became of a request."""
+    """The outcome of a request."""
 
     job_id: int
     is_new: bool

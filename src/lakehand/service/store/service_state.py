@@ -116,7 +116,7 @@ class ServiceState:
         return None if row is None else Pause(**row._mapping)  # noqa: SLF001
 
     def ensure_pool(self, name: str, max_running: int) -> None:
-        """Add a pool unless it is there: a job can be asked for before the service has started."""
+        """Add a pool unless it exists: a job can be asked for before the service has started."""
         dialect = sqlite if self._database.is_sqlite else postgresql
         new = dialect.insert(POOLS).values(name=name, max_running=max_running)
         with self._database.transaction() as connection:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _ID_DIGITS = 18
 #: Names among which the nearest one is looked for.
 _NAMES_TRIED = 20_000
-#: Sources of tables that somebody has added, or removed.
+#: Sources of tables that were added or removed by hand.
 _BY_HAND, _REMOVED = "manual", "removed"
 #: No table is looked at later than this many seconds after its last look.
 LONGEST_WAIT = 86_400.0
@@ -285,7 +285,7 @@ class TableRegistry:
     def set_overrides(
         self, table_id: int, overrides: Mapping[str, Any], *, by: str | None = None
     ) -> None:
-        """Give a table settings of its own, above its policy; they replace those that it had."""
+        """Set the overrides of a table, above its policy; they replace those that it had."""
         self._change(table_id, "table.set", by, {"overrides": dict(overrides)})
 
     def _change(self, table_id: int, kind: str, by: str | None, values: Mapping[str, Any]) -> None:
