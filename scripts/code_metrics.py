@@ -43,7 +43,7 @@ class Metric:
 #: For each number its limit and its goal. A limit is lowered when the code improves; raising one
 #: needs a reason in the commit message.
 LIMITS = {
-    "modules": (398, "340 to 370, service and web aside"),
+    "modules": (399, "340 to 370, service and web aside"),
     "lines": (82_500, "about 62,000, service and web aside"),
     "modules imported by exactly one other": (85, "under 80"),
     "import lines and __all__, percent of lines": (8.0, "under 8"),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import UTC, datetime
+
 import pyarrow as pa
 import pytest
 
@@ -10,7 +13,7 @@ from lakehand.service.config import parse_config
 from lakehand.service.notifications import Notification, Notifications
 from lakehand.service.scheduler import Scheduler
 from lakehand.service.store.job_queue import JobQueue
-from lakehand.service.store.records import AttemptEnd
+from lakehand.service.store.records import AttemptEnd, JobRequest
 from lakehand.service.store.service_state import ServiceState
 from lakehand.service.store.table_registry import FoundTable, TableRegistry
 from lakehand.service.store.worker_registry import WorkerRegistry
@@ -224,3 +227,48 @@ def test_a_paused_service_finds_and_queues_nothing(service):
     assert (tick.found, tick.looked_at, tick.queued) == (0, 0, 0)
     state.resume(by="ann")
     assert service.scheduler.tick().queued == 1
+
+
+def test_jobs_start_in_their_window_and_move_to_the_next_one(service, clock):
+    service.create("a")
+    service.configure(windows=[{"cron": "0 22 * * *", "for": "2h"}])
+    clock.advance((datetime(2030, 1, 1, 12, tzinfo=UTC) - clock.now()).total_seconds())
+    service.scheduler.tick()
+    assert service.jobs.claim(claim_by()) is None
+    clock.advance(10 * 3600)  # It is 22 o'clock.
+    job = service.jobs.claim(claim_by(lease_seconds=9 * 3600))
+    assert job.runs_until == clock.now().timestamp() + 2 * 3600
+    assert service.jobs.beat(job.id, job.fence, lease_seconds=9 * 3600, progress=None) is None
+    clock.advance(2 * 3600)  # The window closes: the job is wound down, and waits for the next one.
+    wish = service.jobs.beat(job.id, job.fence, lease_seconds=9 * 3600, progress=None)
+    assert wish == "wind_down"
+    end = AttemptEnd(outcome="stopped_early")
+    service.jobs.requeue(job.id, job.fence, end, waits_for="turn", counts=False)
+    service.scheduler.tick()
+    assert service.jobs.claim(claim_by()) is None
+    clock.advance(22 * 3600)
+    assert service.jobs.claim(claim_by()).id == job.id
+
+
+def test_what_is_asked_for_by_hand_runs_outside_of_windows(service, clock):
+    table = service.create("a")
+    service.configure(windows=[{"cron": "0 22 * * *", "for": "2h"}])
+    clock.advance((datetime(2030, 1, 1, 12, tzinfo=UTC) - clock.now()).total_seconds())
+    service.scheduler.tick()
+    table_id = service.tables.find(table.url).id
+    asked = JobRequest(table_id=table_id, verb="maintain", trigger="manual", asked_by="me")
+    service.jobs.enqueue(asked)
+    assert service.jobs.claim(claim_by()).verb == "maintain"
+
+
+def test_another_policy_moves_the_jobs_that_wait_for_a_window(service, clock):
+    service.create("a")
+    service.configure(windows=[{"cron": "0 22 * * *", "for": "2h"}])
+    clock.advance((datetime(2030, 1, 1, 12, tzinfo=UTC) - clock.now()).total_seconds())
+    service.scheduler.tick()
+    assert service.jobs.claim(claim_by()) is None
+    config = service.scheduler.config
+    policy = replace(config.policies[0], windows=())
+    service.scheduler.apply(replace(config, policies=(policy,)))
+    service.scheduler.tick()
+    assert service.jobs.claim(claim_by()) is not None

@@ -30,6 +30,7 @@ from lakehand.model.quantities import (
 from lakehand.model.secrets import SECRET_KINDS, parse_secret, read_secret
 from lakehand.service.job_states import EVENT_KINDS, LANE_OF
 from lakehand.service.schedules import Schedule
+from lakehand.service.windows import Window, parse_windows
 from lakehand.settings import find_setting
 
 if TYPE_CHECKING:
@@ -268,6 +269,18 @@ class Policy:
     check_after: CheckAfter = CheckAfter()
     #: Verbs by cron expression, in addition to what is due.
     schedule: Mapping[str, Schedule] = field(default_factory=dict)
+    windows: tuple[Window, ...] = _key(
+        parse_windows,
+        (),
+        help="When jobs may run; without any, at all times.",
+        example=({"cron": "0 22 * * 1-5", "for": "7h"},),
+    )
+    quiet: tuple[Window, ...] = _key(
+        parse_windows,
+        (),
+        help="When no job may run, whatever `windows` says.",
+        example=({"cron": "45 23 28-31 * *", "for": "30m", "why": "end of month"},),
+    )
     pool: str = _key(parse_string, "default", help="Pool in which the jobs of the tables run.")
     importance: float = _key(
         parse_number, 1.0, help="Their jobs go before others: by an hour for each doubling."

@@ -21,6 +21,7 @@ from lakehand.service.config import (
     ServiceSection,
     SourceSection,
     StorageSection,
+    WebSection,
 )
 from lakehand.settings import find_setting
 
@@ -49,6 +50,7 @@ def render_config(include: Sequence[str] = (), store: str | None = None) -> str:
     parts = [
         _OPENING,
         _section(ServiceSection, "[service]", {} if store is None else {"store": store}),
+        _section(WebSection, "[web]", is_active=False),
         _section(SourceSection, "[[source]]", _source_values(include), is_active=bool(include)),
         _policy(),
         _section(PoolSection, "[[pool]]", is_active=False),

@@ -29,7 +29,15 @@ Outcome = Literal[
 ]
 #: What a queued job waits for.
 WaitsFor = Literal[
-    "turn", "retry", "window", "budget", "paused", "table_busy", "pool_full", "no_worker"
+    "turn",
+    "retry",
+    "window",
+    "quiet_period",
+    "budget",
+    "paused",
+    "table_busy",
+    "pool_full",
+    "no_worker",
 ]
 
 STATES: tuple[JobState, ...] = get_args(JobState)

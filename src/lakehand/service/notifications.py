@@ -173,7 +173,7 @@ class Notifications:
             return "known"
         trigger = find_trigger(table, policy, changes, now)
         is_queued = trigger is not None and self._enqueue(
-            connection, table, applied, trigger, changes.version
+            connection, table, applied, trigger, changes.version, now
         )
         look_at = now if notification.version is None else next_look_at(table, policy, now)
         soon = self.config.service.poll_interval.total_seconds()
@@ -188,6 +188,7 @@ class Notifications:
         applied: TablePolicy,
         trigger: str,
         version: int | None,
+        now: float,
     ) -> bool:
         """Queue the maintenance of a table, unless it is held; say whether it is queued."""
         held = self._tables.held_in(
@@ -196,7 +197,13 @@ class Notifications:
         if "maintain" in held:
             return False
         request = job_request(
-            self.config, table, applied.policy, verb="maintain", trigger=trigger, version=version
+            self.config,
+            table,
+            applied.policy,
+            verb="maintain",
+            trigger=trigger,
+            version=version,
+            now=now,
         )
         self._jobs.enqueue_in(connection, request)
         return True

@@ -22,7 +22,13 @@ from lakehand.service.discovery import discover
 from lakehand.service.job_specs import storage_options, table_policy
 from lakehand.service.store.job_claims import configure_pools
 from lakehand.service.store.service_state import ServiceState
-from lakehand.service.triggers import changes_seen, find_trigger, job_request, state_after
+from lakehand.service.triggers import (
+    changes_seen,
+    find_trigger,
+    job_request,
+    next_window,
+    state_after,
+)
 from lakehand.storage import open_store
 
 if TYPE_CHECKING:
@@ -84,6 +90,7 @@ class Scheduler:
         """Do all that is due now."""
         done = Tick()
         self.free_dead(done)
+        self.move_to_next_windows()
         self.discover(done)
         self.look(done)
         return done
@@ -95,6 +102,7 @@ class Scheduler:
         for source in changed:
             self._listed_at.pop(source.name, None)
         self.config = config
+        self._jobs.close_windows()
         self._tables.look_at_all()
 
     def free_dead(self, done: Tick) -> None:
@@ -104,6 +112,16 @@ class Scheduler:
         reached(Step.JOBS_FREED)
         lease = self.config.service.lease.total_seconds()
         self._workers.forget_lost(silent_seconds=_LEASES_SILENT * lease)
+
+    def move_to_next_windows(self) -> int:
+        """Give queued jobs whose window has closed the next one; return how many."""
+        now = self._database.time()
+        jobs = self._jobs.out_of_window()
+        for job in jobs:
+            policy = table_policy(self.config, self._tables.get(job.table_id)).policy
+            opens_at, closes_at = next_window(self.config, policy, now)
+            self._jobs.move_window(job, opens_at=opens_at, closes_at=closes_at)
+        return len(jobs)
 
     def is_paused(self) -> bool:
         """Whether the whole service is paused: dead jobs are put back, and nothing else is done."""
@@ -185,7 +203,7 @@ class Scheduler:
         if not policy.enabled:
             self._jobs.cancel_queued(table.id, outcome="disabled")
         if trigger is not None:
-            done.queued += self._enqueue(table, applied, "maintain", trigger, version)
+            done.queued += self._enqueue(table, applied, "maintain", trigger, version, now)
         elif table.assessed_version is not None and version < table.assessed_version:
             # The table was replaced by a new one, or a notification named a version too high.
             values["assessed_version"] = version
@@ -236,12 +254,13 @@ class Scheduler:
         verb: str,
         trigger: str,
         version: int | None,
+        now: float,
     ) -> int:
         held = self._tables.held_verbs(table.id, lakehand=__version__, policy=applied.digest)
         if verb in held:
             return 0
         request = job_request(
-            self.config, table, applied.policy, verb=verb, trigger=trigger, version=version
+            self.config, table, applied.policy, verb=verb, trigger=trigger, version=version, now=now
         )
         is_new = self._jobs.enqueue(request).is_new
         reached(Step.JOB_ENQUEUED)
@@ -261,7 +280,7 @@ class Scheduler:
             known = table.scheduled.get(verb, {})
             at = known.get("at") if known.get("cron") == schedule.expression else None
             if at is not None and at <= now:
-                queued += self._enqueue(table, applied, verb, "schedule", table.version)
+                queued += self._enqueue(table, applied, verb, "schedule", table.version, now)
             if at is None or at <= now:
                 following = schedule.next_after(moment, self.config.service.time_zone)
                 at = _NEVER if following is None else following.timestamp()

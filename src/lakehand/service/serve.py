@@ -199,6 +199,7 @@ class Service:
     def _free(self) -> None:
         # Every scheduler does this, not only the leader: a job must not wait for one.
         self._scheduler.free_dead(Tick())
+        self._scheduler.move_to_next_windows()
 
     def _discover(self) -> None:
         if self._leads():

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from lakehand.model.maintenance import MAINTENANCE_STEPS
 from lakehand.service.job_specs import pool_of
-from lakehand.service.store.records import JobRequest
+from lakehand.service.store.records import FOREVER, JobRequest
+from lakehand.service.windows import windows_of
 
 if TYPE_CHECKING:
     from lakehand.service.config import Policy, ServiceConfig
@@ -114,6 +116,18 @@ def head_start(importance: float) -> float:
     return 3600.0 * max(-_MOST_HOURS, min(_MOST_HOURS, hours))
 
 
+def next_window(config: ServiceConfig, policy: Policy, now: float) -> tuple[float, float | None]:
+    """Return from when and until when the jobs of a policy may run next."""
+    if not (policy.windows or policy.quiet):
+        return now, None
+    windows = windows_of(policy, config.service.time_zone)
+    opening = windows.next_opening(datetime.fromtimestamp(now, UTC))
+    if opening is None:
+        return FOREVER, None
+    closes = opening.closes_at
+    return opening.opens_at.timestamp(), None if closes is None else closes.timestamp()
+
+
 def job_request(
     config: ServiceConfig,
     table: RegisteredTable,
@@ -122,9 +136,11 @@ def job_request(
     verb: str,
     trigger: str,
     version: int | None,
+    now: float,
 ) -> JobRequest:
     """Return the job of a verb that is due, with what the policy says of it."""
     options = {}
+    opens_at, closes_at = next_window(config, policy, now)
     if verb == "maintain":
         options["skip"] = sorted(set(MAINTENANCE_STEPS) - set(policy.steps))
     return JobRequest(
@@ -134,6 +150,8 @@ def job_request(
         options=options,
         reasons=[f"version {version}"],
         head_start=head_start(policy.importance),
+        delay=max(0.0, opens_at - now),
+        runs_until=closes_at,
         pool=policy.pool,
         engine=pool_of(config, policy.pool).engine,
     )

@@ -213,11 +213,19 @@ def find_waits(
     return {job.id: _wait_of(job, situation) for job in queued}
 
 
+def _wait_until_later(job: Job) -> WaitsFor:
+    """Return why a job does not start before a time."""
+    if job.waits_for == "retry":
+        return "retry"
+    is_too_new = job.trigger == "quiet_period" and job.waits_for is None
+    return "quiet_period" if is_too_new else "window"
+
+
 def _wait_of(job: Job, situation: _Situation) -> WaitsFor:
     if job.paused_by is not None or situation.is_service_paused or job.table_id in situation.paused:
         return "paused"
     if job.not_before > situation.now:
-        return "retry" if job.waits_for == "retry" else "window"
+        return _wait_until_later(job)
     if job.runs_until is not None and job.runs_until <= situation.now:
         return "window"
     if job.engine not in situation.engines:

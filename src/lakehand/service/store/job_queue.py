@@ -28,6 +28,7 @@ from lakehand.service.store.job_statements import (
     ending_attempt,
     enqueueing,
     finishing,
+    larger,
     smaller,
 )
 from lakehand.service.store.records import AttemptEnd, Freed, Job, JobRequest, Queued
@@ -263,6 +264,38 @@ class JobQueue:
                     connection, now, "job.cancelled", job=job_id, table=table_id, outcome=outcome
                 )
         return len(ended)
+
+    def out_of_window(self, *, limit: int = 500) -> list[Job]:
+        """Return queued jobs whose window has closed before they could start."""
+        closed = select(JOBS).where(QUEUED, JOBS.c.runs_until <= self._database.now())
+        with self._database.reading() as connection:
+            return [Job.of(row) for row in connection.execute(closed.limit(limit))]
+
+    def move_window(self, job: Job, *, opens_at: float, closes_at: float | None) -> None:
+        """Let a queued job run in another window, and not before it may be retried."""
+        is_too_new = job.trigger == "quiet_period" and job.waits_for is None
+        is_delayed = is_too_new or job.waits_for == "retry"
+        later = larger(JOBS.c.not_before, literal(opens_at))
+        statement = (
+            update(JOBS)
+            .where(JOBS.c.id == job.id, QUEUED)
+            .values(
+                not_before=later if is_delayed else opens_at,
+                runs_until=closes_at,
+                waits_for=job.waits_for if is_delayed else "window",
+            )
+        )
+        with self._database.transaction() as connection:
+            connection.execute(statement)
+
+    def close_windows(self) -> None:
+        """Have the windows of all automatic jobs looked up again: the policies have changed."""
+        with self._database.transaction() as connection:
+            connection.execute(
+                update(JOBS)
+                .where(QUEUED, JOBS.c.asked_by.is_(None))
+                .values(runs_until=self._database.now())
+            )
 
     # -- what people do -----------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from sqlalchemy import Double, bindparam, case, literal_column, update
+from sqlalchemy import Double, bindparam, case, func, literal_column, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from lakehand.service.store.database_schema import ATTEMPTS, JOBS
@@ -70,7 +70,15 @@ def enqueueing(now: Any, is_sqlite: bool) -> Any:  # noqa: FBT001  cached by pos
             "urgency": smaller(JOBS.c.urgency, given.urgency),
             "score": larger(JOBS.c.score, given.score),
             "rank_at": smaller(JOBS.c.rank_at, given.rank_at),
-            "not_before": smaller(JOBS.c.not_before, given.not_before),
+            "not_before": case(
+                (JOBS.c.runs_until <= now, given.not_before),
+                else_=smaller(JOBS.c.not_before, given.not_before),
+            ),
+            # What was asked for by hand is bound to no window.
+            "runs_until": case(
+                (JOBS.c.asked_by.is_not(None), JOBS.c.runs_until), else_=given.runs_until
+            ),
+            "asked_by": func.coalesce(given.asked_by, JOBS.c.asked_by),
         },
     ).returning(JOBS.c.id, JOBS.c.requests)
 
@@ -81,7 +89,8 @@ def beating(now: Any) -> Any:
         update(JOBS)
         .where(JOBS.c.id == bindparam("job"), JOBS.c.fence == bindparam("with_fence"), RUNNING)
         .values(leased_until=now + bindparam("lease", type_=Double), progress=bindparam("so_far"))
-        .returning(JOBS.c.wish)
+        # The end of its window winds a job down, as a wish does.
+        .returning(case((JOBS.c.runs_until <= now, "wind_down"), else_=JOBS.c.wish).label("wish"))
     )
 
 
