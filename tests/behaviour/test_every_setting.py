@@ -340,7 +340,7 @@ EFFECTS: dict[str, tuple[Any, ...]] = {
     "retention": (vacuumed, "8d", "30d"),
     "allow_short_retention": (vacuumed, True, False, {"retention": "1h"}),
     "vacuum_tasks_above": (tasks_of_vacuum, 5, 500),
-    "max_small_file_ratio": (healthy, 0.1, 1.0),
+    "max_small_file_ratio": (healthy, 0.1, 1.0, {"automatic_min_files": 2}),
     "max_commits_since_checkpoint": (healthy, 1, 100, {"max_small_file_ratio": 1.0}),
     "writer_id": (outcome, "w", None),
     "delivery": (outcome, "exactly-once", "at-least-once"),

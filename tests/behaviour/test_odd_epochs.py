@@ -129,7 +129,7 @@ def test_a_duration_that_no_calendar_holds_is_refused(value):
 
 
 def test_properties_that_other_engines_cannot_read_are_refused(tmp_path):
-    with pytest.raises(ValidationError, match="checkpoint_interval"):
+    with pytest.raises(ValidationError, match="checkpointInterval cannot be set"):
         lakehand.create_table(
             tmp_path / "t", ROWS.schema, properties={"delta.checkpointInterval": str(2**70)}
         ).append(ROWS)
