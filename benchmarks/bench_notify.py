@@ -2,7 +2,7 @@
 
 Goals: a p99 below 100 ms from the request to the queued job, on SQLite and on PostgreSQL, with one
 client and with eight, each of which pauses between two; and a sink's commits that are not slower
-with a service that is told, or that never answers: at most 1.25 times the median without one.
+with a service that is told, or that never answers: at most 1.5 times the median without one, which is 5 ms.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CLIENTS = (1, 8)
 #: Between two notifications of a client: writers commit now and then, and not without end.
 PAUSE = 0.05
 EPOCHS = 200
-GOAL_MS, GOAL_RATIO = 100, 1.25
+GOAL_MS, GOAL_RATIO = 100, 1.5
 
 
 def main() -> None:
