@@ -2,7 +2,7 @@
 
 Goals: a p99 below 100 ms from the request to the queued job, on SQLite and on PostgreSQL, with one
 client and with eight, each of which pauses between two; and a sink's commits that are not slower
-with a service that is told, or that never answers: at most 1.5 times the median without one, which is 5 ms.
+with a service that is told, or that never answers: at most 1.5 times the median without one.
 """
 
 from __future__ import annotations
