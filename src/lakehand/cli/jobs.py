@@ -48,7 +48,8 @@ _STYLES: Mapping[JobState, str] = {
 WAITS: Mapping[WaitsFor, str] = {
     "turn": "waits for its turn",
     "retry": "waits to be retried",
-    "window": "starts later",
+    "window": "waits for its window",
+    "quiet_period": "waits until new files are old enough",
     "budget": "waits for budget",
     "paused": "is paused",
     "table_busy": "waits for another job of the table",
@@ -162,7 +163,7 @@ def describe_result(entry: JobEntry, now: float) -> str:
 
 
 def _describe_wait(entry: JobEntry, now: float) -> str:
-    is_later = entry.waits_for in {"window", "retry"} and entry.job.not_before > now
+    is_later = entry.waits_for in {"window", "quiet_period", "retry"} and entry.job.not_before > now
     start = f", {format_ago(entry.job.not_before, now)}" if is_later else ""
     return WAITS[entry.waits_for or "turn"] + start
 

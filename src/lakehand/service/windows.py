@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from cronsim import CronSim
-
 from lakehand.model.quantities import parse_duration
 from lakehand.service.schedules import Schedule
 
@@ -38,6 +36,8 @@ class Window:
 
     def end_of_open(self, moment: datetime, zone: ZoneInfo) -> datetime | None:
         """Return when a window that is open at `moment` closes; None if none is open."""
+        from cronsim import CronSim  # Of the extra `service`.
+
         opened = next(CronSim(self.opens.expression, _local(moment, zone), reverse=True), None)
         if opened is None:
             return None
