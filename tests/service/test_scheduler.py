@@ -272,3 +272,14 @@ def test_another_policy_moves_the_jobs_that_wait_for_a_window(service, clock):
     service.scheduler.apply(replace(config, policies=(policy,)))
     service.scheduler.tick()
     assert service.jobs.claim(claim_by()) is not None
+
+
+def test_a_source_without_tables_is_reported_once(service, clock, caplog):
+    service.scheduler.tick()
+    clock.advance(100)
+    service.scheduler.tick()
+    said = [record.getMessage() for record in caplog.records]
+    assert said == [f"no table was found in {service.root}; check the path"]
+    service.create("a")
+    clock.advance(100)
+    assert service.scheduler.tick().found == 1

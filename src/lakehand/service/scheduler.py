@@ -18,7 +18,7 @@ from lakehand.formats.optional import SupportsPolling
 from lakehand.formats.registry import load_format
 from lakehand.observe import get_logger, log_event
 from lakehand.observe.steps import Step, reached
-from lakehand.service.discovery import discover
+from lakehand.service.discovery import Discovered, discover
 from lakehand.service.job_specs import storage_options, table_policy
 from lakehand.service.store.job_claims import configure_pools
 from lakehand.service.store.service_state import ServiceState
@@ -85,6 +85,8 @@ class Scheduler:
         self._workers = workers
         #: When each source was listed last, by its name.
         self._listed_at: dict[str, float] = {}
+        #: Sources in which no table was found, by name.
+        self._empty: set[str] = set()
 
     def tick(self) -> Tick:
         """Do all that is due now."""
@@ -144,6 +146,7 @@ class Scheduler:
     def _discover(self, source: SourceSection, done: Tick) -> None:
         found = discover(source, self.storage_options)
         done.errors += found.errors
+        self._report_empty(source, found)
         if found.is_complete:
             new, gone = self._tables.see(found.tables, source=source.name)
             done.gone += len(gone)
@@ -154,6 +157,16 @@ class Scheduler:
         reached(Step.TABLES_FOUND)
         for error in found.errors:
             log_event(_logger, logging.WARNING, "discovery_failed", "%s", error["message"])
+
+    def _report_empty(self, source: SourceSection, found: Discovered) -> None:
+        """Warn once of a source without tables: its path may be misspelt."""
+        if found.tables or found.errors:
+            self._empty.discard(source.name)
+        elif source.name not in self._empty:
+            self._empty.add(source.name)
+            message = "no table was found in %s; check the path"
+            places = ", ".join(source.include)
+            log_event(_logger, logging.WARNING, "no_table_found", message, places)
 
     def storage_options(self, url: str) -> Mapping[str, str] | None:
         """Return the options of the storage section that a URL belongs to."""
