@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         is_retryable,
     )
     from lakehand.hot import HotTable
+    from lakehand.model.quantities import format_bytes, format_duration
     from lakehand.model.snapshot import Snapshot
     from lakehand.observe import Progress
     from lakehand.planning.plan import Plan
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from lakehand.service.many_tables import maintain_tables
     from lakehand.settings import SETTINGS, Settings
     from lakehand.sink import TableSink
+    from lakehand.sql.spark_sql import register, run_sql
     from lakehand.storage import Store, open_store
     from lakehand.table import Table, check_health, create_table, open_table
 
@@ -83,10 +85,14 @@ __all__ = [
     "ValidationError",
     "check_health",
     "create_table",
+    "format_bytes",
+    "format_duration",
     "is_retryable",
     "maintain_tables",
     "open_store",
     "open_table",
+    "register",
+    "run_sql",
 ]
 
 _HOMES = {
@@ -103,9 +109,13 @@ _HOMES = {
     "TableSink": "sink",
     "check_health": "table",
     "create_table": "table",
+    "format_bytes": "model.quantities",
+    "format_duration": "model.quantities",
     "maintain_tables": "service.many_tables",
     "open_store": "storage",
     "open_table": "table",
+    "register": "sql.spark_sql",
+    "run_sql": "sql.spark_sql",
 }
 #: Names of the first release that have moved. They work until the next release.
 _MOVED = {

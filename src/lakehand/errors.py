@@ -9,8 +9,10 @@ LakehandError
 │   ├── UnknownColumnError          no such column; lists the columns
 │   ├── DuplicateKeyError           several rows would have the same key; shows some
 │   ├── PredicateError              the predicate cannot be parsed or evaluated
+│   ├── SqlError                    the statement is not valid SQL; shows where
 │   └── ConfigError                 the service's configuration file is invalid; says where
 ├── NotInstalledError               an optional dependency is missing; has the command (exit 2)
+├── CatalogError                    a catalog has no such table, or cannot be used (exit 2)
 ├── StorageError                    the object store failed
 │   ├── ObjectNotFoundError
 │   ├── ObjectExistsError           put-if-absent failed because the key exists
@@ -23,6 +25,7 @@ LakehandError
 │   ├── NotATableError
 │   ├── TableExistsError
 │   ├── VersionNotFoundError        the version or timestamp is not, or no longer, in the log
+│   ├── ChangeFeedError             the change data feed does not cover a version
 │   ├── CorruptLogError             the log has a gap, lacks a required action or cannot be read
 │   ├── CorruptFileError            a data file, checkpoint or deletion vector is corrupt
 │   ├── SchemaMismatchError         the schema of the data does not match the table's
@@ -53,6 +56,7 @@ LakehandError
 │   ├── JobStoreError               the job store cannot be reached or used (retryable)
 │   ├── JobNotFoundError            no such job, table or worker
 │   ├── JobStateError               the state of the job does not allow this
+│   ├── JobTimedOutError            no progress for too long; the job is retried (retryable)
 │   ├── RequestRefusedError         a request has no valid token, host or origin
 │   └── LeaseLostError              another worker has this job now; stop working on it
 └── CancelledError                  cancelled on request; nothing was committed
@@ -70,6 +74,8 @@ __all__ = [
     "AccessDeniedError",
     "BackpressureError",
     "CancelledError",
+    "CatalogError",
+    "ChangeFeedError",
     "CommitConflictError",
     "CommitError",
     "CommitUnknownError",
@@ -89,6 +95,7 @@ __all__ = [
     "JobNotFoundError",
     "JobStateError",
     "JobStoreError",
+    "JobTimedOutError",
     "LakehandError",
     "LeaseLostError",
     "NotATableError",
@@ -106,6 +113,7 @@ __all__ = [
     "ServiceError",
     "SinkError",
     "SinkStateError",
+    "SqlError",
     "StorageError",
     "StoreQuotaError",
     "StoreUnreachableError",
@@ -269,6 +277,12 @@ class PredicateError(ValidationError):
     code = "PREDICATE_ERROR"
 
 
+class SqlError(ValidationError):
+    """The statement is not valid, or not allowed here. Attributes: `line`, `column`."""
+
+    code = "SQL_ERROR"
+
+
 class ConfigError(ValidationError):
     """The configuration file of the service is wrong; the message says where, and why."""
 
@@ -280,6 +294,14 @@ class NotInstalledError(LakehandError):
 
     code = "NOT_INSTALLED"
     exit_code = EXIT_USAGE
+
+
+class CatalogError(LakehandError):
+    """A catalog has no such table, or cannot be used. Attribute: `table`."""
+
+    code = "CATALOG_ERROR"
+    exit_code = EXIT_USAGE
+    _attributes = ("table",)
 
 
 class StorageError(LakehandError):
@@ -363,6 +385,12 @@ class VersionNotFoundError(TableError):
     """
 
     code = "VERSION_NOT_FOUND"
+
+
+class ChangeFeedError(TableError):
+    """The change data feed does not cover a version. Attribute: `version`."""
+
+    code = "CHANGE_FEED"
 
 
 class CorruptLogError(TableError):
@@ -583,6 +611,14 @@ class LeaseLostError(ServiceError):
 
     code = "LEASE_LOST"
     _attributes = ("job", "fence")
+
+
+class JobTimedOutError(ServiceError):
+    """A job made no progress for `job_timeout` and was ended. What it had committed stays."""
+
+    code = "JOB_TIMED_OUT"
+    retryable = True
+    _attributes = ("job", "seconds")
 
 
 class CancelledError(LakehandError):

@@ -5,19 +5,22 @@ Every call reads the latest version.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Unpack
 
 from lakehand.assess.inspection import Inspection, inspect_snapshot
-from lakehand.errors import ValidationError
-from lakehand.formats.base import FormatTable, for_call, require_support
-from lakehand.formats.optional import SupportsAppends
+from lakehand.catalogs import catalog_hint, locate
+from lakehand.errors import NotATableError, NotInstalledError, ValidationError
+from lakehand.formats.base import FormatTable, for_call, require_support, support_of
+from lakehand.formats.optional import SupportsAppends, SupportsCheckpoints
 from lakehand.formats.registry import detect_format, load_creating_format
 from lakehand.model.order import Curve, column_names
 from lakehand.model.quantities import resolve_timestamp
+from lakehand.model.work import PropertyWish
 from lakehand.observe import OnProgress, emit
 from lakehand.observe.clock import SystemClock
-from lakehand.settings import Settings
-from lakehand.storage import Store, open_store
+from lakehand.settings import Settings, split_storage_options
+from lakehand.storage import Store, parse_location
 from lakehand.storage.location import path_to_url
 
 if TYPE_CHECKING:
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 
     from lakehand.assess.clustering_advice import Advice
     from lakehand.assess.health_check import HealthReport
+    from lakehand.formats.base import Format
     from lakehand.model.maintenance import (
         LogCleanupReport,
         MaintenanceReport,
@@ -36,6 +40,7 @@ if TYPE_CHECKING:
         RestoreReport,
     )
     from lakehand.model.reports import (
+        CheckpointEntry,
         CheckpointReport,
         ClusterReport,
         DeduplicationReport,
@@ -43,6 +48,7 @@ if TYPE_CHECKING:
         Difference,
         HistoryEntry,
         OperationReport,
+        PropertiesReport,
         StatisticsReport,
         UpsertReport,
         WriteReport,
@@ -81,10 +87,13 @@ def open_table(
 
     `spark` is the SparkSession that operations use to run tasks. Without one, tasks run in local
     processes, and a session is started only for more than `spark_above_bytes` of data.
-    `storage_options` are credentials and endpoints that the environment does not provide. Other
-    keyword arguments are settings, by name or alias.
+    `storage_options` are credentials and endpoints that the environment does not provide; those
+    that the session has (`fs.s3a.*`) need not be repeated. Other keyword arguments are settings,
+    by name or alias.
     """
-    return open_with(Settings(settings), uri, storage_options=storage_options, spark=spark)
+    given, storage = split_storage_options(settings)
+    options = {**(storage_options or {}), **storage} or None
+    return open_with(Settings(given), uri, storage_options=options, spark=spark)
 
 
 def open_with(
@@ -95,8 +104,8 @@ def open_with(
     spark: Any = None,
 ) -> Table:
     """Open a table with settings, which may hold those of a policy."""
-    store = _store(uri, storage_options).with_settings(chosen)
-    table_format = detect_format(store)
+    store = _store(uri, storage_options, spark).with_settings(chosen)
+    table_format = _format_of(store, uri)
     chosen = chosen.with_defaults(table_format.defaults)
     handle = table_format.open(store, settings=chosen)
     return Table(handle, format_name=table_format.name, settings=chosen, spark=spark)
@@ -104,7 +113,7 @@ def open_with(
 
 def create_table(
     uri: str | Path | Store,
-    schema: pa.Schema,
+    schema: Any,
     *,
     partition_by: Sequence[str] = (),
     properties: Mapping[str, str] | None = None,
@@ -114,16 +123,18 @@ def create_table(
 ) -> Table:
     """Create an empty table at a path or URL. Raises TableExistsError if a table exists there.
 
-    `format` is `delta` or `lance`; `properties` are table properties. `storage_options` are
-    credentials and endpoints that the environment does not provide. Other keyword arguments are
-    settings.
+    `schema` is an Arrow schema, a Spark schema, or a data frame of pandas, Polars, DuckDB or Spark,
+    of which only the columns are used. `format` is `delta` or `lance`; `properties` are table
+    properties. `storage_options` are credentials and endpoints that the environment does not
+    provide. Other keyword arguments are settings.
     """
-    store = _store(uri, storage_options)
+    given, storage = split_storage_options(settings)
+    store = _store(uri, {**(storage_options or {}), **storage} or None)
     table_format = load_creating_format(format)
-    chosen = Settings(settings).with_defaults(table_format.defaults)
+    chosen = Settings(given).with_defaults(table_format.defaults)
     handle = table_format.create(
         store.with_settings(chosen),
-        schema,
+        _arrow_schema(schema),
         partition_by=partition_by,
         properties=properties or {},
         settings=chosen,
@@ -131,8 +142,47 @@ def create_table(
     return Table(handle, format_name=table_format.name, settings=chosen)
 
 
-def _store(uri: str | Path | Store, storage_options: Mapping[str, str] | None) -> Store:
-    return uri if isinstance(uri, Store) else open_store(uri, storage_options)
+def _store(
+    uri: str | Path | Store, storage_options: Mapping[str, str] | None, spark: Any = None
+) -> Store:
+    if isinstance(uri, Store):
+        return uri
+    place = locate(uri)
+    if spark is not None:
+        from lakehand.engine.hadoop_options import session_options
+
+        of_session = session_options(spark, parse_location(place.uri))
+        storage_options = {**of_session, **(storage_options or {})}
+    return place.open(storage_options)
+
+
+def _format_of(store: Store, uri: str | Path | Store) -> Format:
+    try:
+        return detect_format(store)
+    except NotATableError as error:
+        if not isinstance(uri, Store):
+            error.hint = catalog_hint(uri) or error.hint
+        raise
+
+
+def _import(name: str) -> Any:
+    """Import a library that lakehand itself does not need."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        message = f"{name} is not installed"
+        raise NotInstalledError(message, hint=f"pip install {name}") from error
+
+
+def _arrow_schema(schema: Any) -> pa.Schema:
+    if type(schema).__module__.partition(".")[0] == "pyspark":
+        from lakehand.spark.source import arrow_schema
+
+        # Of a DataFrame, or the schema itself.
+        return arrow_schema(getattr(schema, "schema", schema))
+    from lakehand.schema.arrow_input import schema_of
+
+    return schema_of(schema)
 
 
 def check_health(
@@ -195,9 +245,21 @@ class Table:
         moment = resolve_timestamp(version, timestamp)
         return self._handle.snapshot(version=version, timestamp=moment, statistics=statistics)
 
+    def version(self) -> int:
+        """Return the latest version."""
+        supported = support_of(self._handle, SupportsAppends)
+        # Without the files, if the format can.
+        return supported.head().version if supported else self.snapshot().version
+
     def schema(self) -> pa.Schema:
         """Return the Arrow schema, including partition columns."""
         return self.snapshot().schema
+
+    def clustering_columns(self) -> tuple[str, ...]:
+        """Return the clustering columns that the table declares; empty if it declares none."""
+        from lakehand.formats.optional import clustering_columns
+
+        return clustering_columns(self._handle, self.snapshot())
 
     def to_arrow(
         self,
@@ -233,6 +295,58 @@ class Table:
         moment = resolve_timestamp(version, timestamp)
         return scan(self._handle, columns=columns, where=where, version=version, timestamp=moment)
 
+    def to_pandas(
+        self,
+        *,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        version: int | None = None,
+        timestamp: datetime | str | None = None,
+        arrow_types: bool = False,
+    ) -> Any:
+        """Read rows into a pandas DataFrame.
+
+        `arrow_types` keeps the types of the table (`pandas.ArrowDtype`); otherwise they are pandas'
+        own, for example floats for integers with nulls. The other arguments are those of
+        `to_arrow`.
+        """
+        pandas = _import("pandas")
+        found = self.to_arrow(columns=columns, where=where, version=version, timestamp=timestamp)
+        return found.to_pandas(types_mapper=pandas.ArrowDtype if arrow_types else None)
+
+    def to_polars(
+        self,
+        *,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        version: int | None = None,
+        timestamp: datetime | str | None = None,
+    ) -> Any:
+        """Read rows into a Polars DataFrame. The arguments are those of `to_arrow`."""
+        polars = _import("polars")
+        return polars.from_arrow(
+            self.to_arrow(columns=columns, where=where, version=version, timestamp=timestamp)
+        )
+
+    def to_duckdb(
+        self,
+        *,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        version: int | None = None,
+        timestamp: datetime | str | None = None,
+        connection: Any = None,
+    ) -> Any:
+        """Read rows into a DuckDB relation, which can be queried any number of times.
+
+        `connection` is the DuckDB connection to use; by default DuckDB's own. The other arguments
+        are those of `to_arrow`.
+        """
+        import duckdb
+
+        found = self.to_arrow(columns=columns, where=where, version=version, timestamp=timestamp)
+        return (connection or duckdb).from_arrow(found)
+
     def to_spark(
         self,
         *,
@@ -267,6 +381,35 @@ class Table:
         if session is None:
             session, _ = open_session(self._settings)
         return frame_of(scan, session)
+
+    def changes(
+        self,
+        *,
+        from_version: int | None = None,
+        to_version: int | None = None,
+        from_timestamp: datetime | str | None = None,
+        to_timestamp: datetime | str | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> pa.RecordBatchReader:
+        """Read the change data feed as a stream of record batches, one version after another.
+
+        Each row has the table's columns, then `_change_type` (`insert`, `delete`,
+        `update_preimage` or `update_postimage`), `_commit_version` and `_commit_timestamp`. The
+        range includes both ends and ends with the latest version by default. A start is required:
+        `from_timestamp` is the first version at that time or later, `to_timestamp` the last until
+        then. Raises ChangeFeedError where the feed is off or its files were deleted.
+        """
+        from lakehand.formats.scan import plan_changes
+
+        plan = plan_changes(
+            self._handle,
+            from_version=from_version,
+            to_version=to_version,
+            from_timestamp=from_timestamp,
+            to_timestamp=to_timestamp,
+            columns=columns,
+        )
+        return plan.read()
 
     def history(self, *, limit: int | None = None) -> list[HistoryEntry]:
         """Return the table's commits, newest first, at most `limit`."""
@@ -597,6 +740,25 @@ class Table:
 
         return checkpoint(self._handle, version=version)
 
+    def checkpoints(self) -> list[CheckpointEntry]:
+        """Return the complete checkpoints of the log, newest first."""
+        return list(self._with_checkpoints().checkpoints())
+
+    def read_checkpoint(self, *, version: int | None = None) -> pa.Table:
+        """Read the latest checkpoint, or that of `version`, as the log stores it.
+
+        One row per action; each kind of action is a column. Raises VersionNotFoundError if there is
+        no such checkpoint, CorruptFileError if it cannot be read.
+        """
+        return self._with_checkpoints().read_checkpoint(version)
+
+    def should_checkpoint(self) -> bool:
+        """Return whether a checkpoint is due: `checkpoint_interval` or more commits have none."""
+        return self._with_checkpoints().is_checkpoint_due()
+
+    def _with_checkpoints(self) -> SupportsCheckpoints:
+        return require_support(self._handle, SupportsCheckpoints, operation="checkpoint")
+
     def clean_logs(
         self,
         *,
@@ -644,6 +806,58 @@ class Table:
             dry_run=dry_run,
             on_progress=on_progress,
         )
+
+    def set_properties(
+        self, properties: Mapping[str, object], *, dry_run: bool = False
+    ) -> PropertiesReport:
+        """Set table properties in one commit; the protocol gets the features that they need.
+
+        Names that start with `delta.` must be known to Delta and valid for an existing table; other
+        names are free. `delta.feature.NAME` set to `supported` adds a feature. Raises ReplanError
+        if another writer changes the metadata at the same time.
+        """
+        return self._change_properties("set_properties", PropertyWish(set=properties), dry_run)
+
+    def unset_properties(
+        self, names: Sequence[str], *, if_exists: bool = False, dry_run: bool = False
+    ) -> PropertiesReport:
+        """Remove table properties in one commit, so that their defaults apply again.
+
+        Raises ValidationError for a property that is not set, unless `if_exists`. Features stay in
+        the protocol.
+        """
+        wish = PropertyWish(unset=tuple(names), if_exists=if_exists)
+        return self._change_properties("unset_properties", wish, dry_run)
+
+    def enable_feature(self, name: str, *, dry_run: bool = False) -> PropertiesReport:
+        """Add a table feature, and the features it depends on, to the protocol.
+
+        Engines that do not support the feature can then no longer write the table, and for some
+        features no longer read it. Most features are used only once a property enables them.
+        """
+        wish = PropertyWish(features=(name,))
+        return self._change_properties("enable_feature", wish, dry_run)
+
+    def cluster_by(
+        self, columns: str | Sequence[str] | None, *, dry_run: bool = False
+    ) -> PropertiesReport:
+        """Declare the clustering columns of the table; None declares that there are none.
+
+        Files are not rewritten: `cluster` and engines with liquid clustering use the columns from
+        then on.
+        """
+        wish = PropertyWish(cluster_by=column_names(columns or ()))
+        return self._change_properties("cluster_by", wish, dry_run)
+
+    def _change_properties(
+        self,
+        operation: str,
+        wish: PropertyWish,
+        dry_run: bool,  # noqa: FBT001
+    ) -> PropertiesReport:
+        from lakehand.maintenance.change_properties import change_properties
+
+        return change_properties(self._handle, wish, operation=operation, dry_run=dry_run)
 
     # -- write --------------------------------------------------------------------------------
 

@@ -95,7 +95,8 @@ def check_health(
         snapshot = table.snapshot()
         latency_ms = (clock.monotonic() - started) * 1000
         in_force = settings.with_properties(snapshot.properties)
-        measures = measure(snapshot, settings=in_force)
+        settled_at = clock.now() - in_force.quiet_period
+        measures = measure(snapshot, settings=in_force, settled_at=settled_at)
         measures = replace(
             measures,
             uncovered_age=_uncovered_age(table, measures, clock),

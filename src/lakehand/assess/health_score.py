@@ -78,7 +78,8 @@ class Measures:
     total_bytes: int
     #: Age of the oldest commit after the last checkpoint; None: there is none, or not checked.
     uncovered_age: timedelta | None = None
-    #: Files that an automatic compaction would save: it leaves partitions with few small files.
+    #: Files that an automatic compaction would save: it leaves partitions with few small files,
+    #: and files that are too new.
     automatic_excess_file_count: int = 0
     #: Size of unreferenced files; None: not checked.
     orphan_bytes: int | None = None

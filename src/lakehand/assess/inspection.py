@@ -11,10 +11,11 @@ import pyarrow.compute as pc
 
 from lakehand.assess.health_score import Health, Measures, assess_health
 from lakehand.errors import ValidationError
+from lakehand.model.table_summary import UNKNOWN_ROWS
 from lakehand.observe import reported
 from lakehand.planning.file_bounds import Extent, extents_of, value_bounds
 from lakehand.planning.overlap import overlap_depth
-from lakehand.planning.policy import automatic_min_files
+from lakehand.planning.policy import automatic_min_files, small_file_ratio
 from lakehand.planning.probes import ProbeSet, SkipRate, probes_of_bounds, skip_rate
 from lakehand.sorting.ordering import orderable_columns
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from lakehand.model.snapshot import Snapshot
+    from lakehand.model.table_summary import TableSummary
     from lakehand.settings import Settings
 
 
@@ -230,31 +232,104 @@ def _layout(snapshot: Snapshot, by: Sequence[str]) -> Layout:
     return measure_layout(snapshot, by)
 
 
-def measure(snapshot: Snapshot, *, settings: Settings) -> Measures:
-    """Return the numbers from which the health of `snapshot` is computed."""
-    files, sizes = snapshot.files, _sizes(snapshot.files)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileFigures:
+    """Numbers of all files of a version, as arrays of the same length."""
+
+    sizes: np.ndarray
+    #: Number of each file's partition, from 0.
+    partitions: np.ndarray
+    #: `UNKNOWN_ROWS` where they are not recorded.
+    rows: np.ndarray
+    deleted: np.ndarray
+    #: Whether each file is too new for automatic runs; None: not known.
+    is_new: np.ndarray | None = None
+
+    @classmethod
+    def of_snapshot(cls, snapshot: Snapshot, settled_at: datetime | None = None) -> FileFigures:
+        files = snapshot.files
+        return cls(
+            sizes=_sizes(files),
+            partitions=_partition_numbers(files["partition"]),
+            rows=_as_numpy(pc.fill_null(files["rows"], UNKNOWN_ROWS).combine_chunks()),
+            deleted=_as_numpy(pc.fill_null(files["deleted_rows"], 0).combine_chunks()),
+            is_new=None if settled_at is None else _written_after(files, settled_at),
+        )
+
+    @classmethod
+    def of_summary(cls, summary: TableSummary) -> FileFigures:
+        files = summary.files
+        return cls(
+            sizes=files.sizes, partitions=files.partitions, rows=files.rows, deleted=files.deleted
+        )
+
+
+def measure(
+    snapshot: Snapshot, *, settings: Settings, settled_at: datetime | None = None
+) -> Measures:
+    """Return the numbers from which the health of `snapshot` is computed.
+
+    Files that were written after `settled_at` are too new for automatic runs.
+    """
+    commits = _commits_since_checkpoint(snapshot)
+    figures = FileFigures.of_snapshot(snapshot, settled_at)
+    return measure_figures(figures, commits_since_checkpoint=commits, settings=settings)
+
+
+def measure_figures(
+    figures: FileFigures, *, commits_since_checkpoint: int, settings: Settings
+) -> Measures:
+    """Return the same numbers from those of the files."""
     target_bytes: int = settings.target_file_bytes
-    small_bytes = int(target_bytes * settings.small_file_ratio)
-    partitions = _partition_numbers(files["partition"])
+    small_bytes = int(target_bytes * small_file_ratio(settings))
+    sizes, is_known = figures.sizes, figures.rows != UNKNOWN_ROWS
+    common = (figures.partitions, small_bytes, target_bytes)
+    # A file that is too new counts as a large one.
+    is_new = figures.is_new
+    settled = sizes if is_new is None else np.where(is_new, np.iinfo(np.int64).max, sizes)
     return Measures(
-        file_count=files.num_rows,
+        file_count=len(sizes),
         small_file_count=int(np.count_nonzero(sizes < small_bytes)),
-        excess_file_count=_excess_files(sizes, partitions, small_bytes, target_bytes),
+        excess_file_count=_excess_files(sizes, *common),
         automatic_excess_file_count=_excess_files(
-            sizes, partitions, small_bytes, target_bytes, min_files=automatic_min_files(settings)
+            settled, *common, min_files=automatic_min_files(settings)
         ),
-        deleted_rows=_total(files["deleted_rows"]),
-        physical_rows=_total(files["rows"]),
-        files_without_rows=files["rows"].null_count,
-        commits_since_checkpoint=_commits_since_checkpoint(snapshot),
+        deleted_rows=int(figures.deleted.sum()),
+        physical_rows=int(figures.rows[is_known].sum()),
+        files_without_rows=int(np.count_nonzero(~is_known)),
+        commits_since_checkpoint=commits_since_checkpoint,
         checkpoint_interval=settings.checkpoint_interval,
         small_file_bytes=small_bytes,
         total_bytes=int(sizes.sum()),
     )
 
 
+def most_small_files(snapshot: Snapshot, *, settings: Settings) -> int:
+    """Return the number of small files of the partition that has most of them."""
+    small_bytes = int(settings.target_file_bytes * settings.small_file_ratio)
+    partitions = _partition_numbers(snapshot.files["partition"])
+    small = _sizes(snapshot.files) < small_bytes
+    return int(np.bincount(partitions[small]).max(initial=0))
+
+
+def highest_deleted_row_ratio(snapshot: Snapshot) -> float:
+    """Return the largest fraction of deleted rows of a file."""
+    rows = snapshot.files["rows"]
+    ratios = pc.divide(
+        pc.cast(snapshot.files["deleted_rows"], pa.float64()), pc.cast(rows, pa.float64())
+    )
+    known = pc.max(ratios.filter(pc.greater(rows, 0)))
+    return float(known.as_py() or 0.0)
+
+
 def _sizes(files: pa.Table) -> np.ndarray:
     return _as_numpy(files["bytes"].combine_chunks())
+
+
+def _written_after(files: pa.Table, moment: datetime) -> np.ndarray:
+    is_after = pc.greater(files["modified_at"], pa.scalar(moment))
+    found: np.ndarray = pc.fill_null(is_after, False).to_numpy()  # noqa: FBT003
+    return found
 
 
 def _as_numpy(numbers: pa.Array) -> np.ndarray:

@@ -111,6 +111,9 @@ def _ignore_exit(unraisable: Any) -> None:
 
 def _leave(*_: object) -> None:
     """End as by an exception, so that local files are deleted on the way out."""
+    # DuckDB prints a traceback where the exception comes in the middle of its import; nothing reads
+    # what a worker says from here on.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stderr__.fileno() if sys.__stderr__ else 2)
     raise SystemExit(1)
 
 

@@ -29,11 +29,21 @@ if TYPE_CHECKING:
     from lakehand.model.maintenance import ExtraRetention, LogCleanup, OldValues
     from lakehand.model.order import Order
     from lakehand.model.remedies import Consent, FileRepair
+    from lakehand.model.reports import CheckpointEntry
     from lakehand.model.retention import Deletion, DeletionOutcome, Forgotten, Protection
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.table_head import Evolution, TableHead
+    from lakehand.model.table_summary import LogLook, TableSummary
     from lakehand.model.verification import Finding, LogCheck, LogRepair
-    from lakehand.model.work import Change, DataFile, Group, Receipt
+    from lakehand.model.work import (
+        Change,
+        ChangeSpan,
+        DataFile,
+        Group,
+        PropertyPlan,
+        PropertyWish,
+        Receipt,
+    )
     from lakehand.settings import Settings
     from lakehand.storage import Store
 
@@ -68,6 +78,28 @@ class SupportsPolling(Format, Protocol):
 
     def version_of_key(self, key: str) -> int | None:
         """Return the version that the object with this key of a table commits; None: none."""
+        ...
+
+
+@runtime_checkable
+class SupportsSummaries(Format, Protocol):
+    """A format whose commits can be applied to the summary of a table, without reading it."""
+
+    def look(self, store: Store, *, known: int | None = None) -> LogLook | None:
+        """Return the newest version; None if there is no table. Costs one listing.
+
+        `known` is the version at the last look.
+        """
+        ...
+
+    def update_summary(
+        self, store: Store, look: LogLook, before: TableSummary | None = None
+    ) -> TableSummary | None:
+        """Return `before` with the commits up to `look`; None: the table must be read."""
+        ...
+
+    def summarize(self, snapshot: Snapshot, look: LogLook | None = None) -> TableSummary:
+        """Return the summary of a version that was read; `look` was taken before."""
         ...
 
 
@@ -244,6 +276,82 @@ class SupportsCheckpoints(FormatTable, Protocol):
 
     def checkpoint_if_due(self, version: int) -> bool:
         """Write a checkpoint if `version`, which was just committed, makes one due."""
+        ...
+
+    def checkpoints(self) -> Sequence[CheckpointEntry]:
+        """Return all complete checkpoints, newest first."""
+        ...
+
+    def read_checkpoint(self, version: int | None) -> pa.Table:
+        """Return the actions of the newest checkpoint, or of that of `version`."""
+        ...
+
+    def is_checkpoint_due(self) -> bool:
+        """Say whether the newest version is far enough from the newest checkpoint."""
+        ...
+
+
+@runtime_checkable
+class SupportsProperties(FormatTable, Protocol):
+    """Properties, features and clustering columns of an existing table can be changed."""
+
+    def plan_properties(self, snapshot: Snapshot, wish: PropertyWish) -> PropertyPlan:
+        """Return the change that fulfils `wish`; it has no `native` if there is nothing to do."""
+        ...
+
+    def features(self, snapshot: Snapshot) -> tuple[str, ...]:
+        """Return the features that the table may use."""
+        ...
+
+
+class ChangeFile(Protocol):
+    """A file with changed rows of one version; picklable."""
+
+    @property
+    def bytes(self) -> int:
+        """Size of the file."""
+        ...
+
+
+class ChangeReader(Protocol):
+    """The changes of some versions; picklable."""
+
+    @property
+    def first(self) -> int:
+        """The first version."""
+        ...
+
+    @property
+    def last(self) -> int:
+        """The last version, included; before `first` if there is nothing to read."""
+        ...
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the table, then type, version and time of each change."""
+        ...
+
+    def files(self, version: int) -> Sequence[ChangeFile]:
+        """Return the files with the changes of a version, always in the same order."""
+        ...
+
+    def for_tasks(self) -> ChangeReader:
+        """Return what reads `files` in tasks."""
+        ...
+
+    def read(self, files: Sequence[Any] | None = None, /) -> pa.RecordBatchReader:
+        """Stream the changes in `files`, else those of all versions in their order."""
+        ...
+
+
+@runtime_checkable
+class SupportsChangeFeed(FormatTable, Protocol):
+    """Changes of rows can be read, version by version."""
+
+    def plan_changes(
+        self, span: ChangeSpan, *, columns: Sequence[str] | None = None
+    ) -> ChangeReader:
+        """Find the versions of `span`; ChangeFeedError where changes were not recorded."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""The rows of a table, read from no more files than the predicate needs."""
+"""The rows of a table, read from no more files than the predicate needs, and their changes."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 import pyarrow as pa
 
-from lakehand.errors import UnknownColumnError
+from lakehand.errors import UnknownColumnError, ValidationError
 from lakehand.expressions.column_facts import family_of
 from lakehand.expressions.engine_types import engine_type
+from lakehand.formats.base import FormatTable, require_support
+from lakehand.formats.optional import ChangeReader, SupportsChangeFeed
+from lakehand.model.quantities import resolve_timestamp
 from lakehand.model.snapshot import Snapshot, quoted_column
+from lakehand.model.work import ChangeSpan, DataFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from datetime import datetime
 
     from lakehand.expressions.predicate import Predicate
-    from lakehand.formats.base import FormatTable
     from lakehand.formats.worker import FormatWorker
-    from lakehand.model.work import DataFile
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -140,3 +142,29 @@ def _types(fields: Iterable[pa.Field], above: tuple[str, ...]) -> Iterator[tuple
         yield quoted_column(path), field.type
         if pa.types.is_struct(field.type):
             yield from _types(field.type, path)
+
+
+def plan_changes(
+    table: FormatTable,
+    *,
+    from_version: int | None = None,
+    to_version: int | None = None,
+    from_timestamp: datetime | str | None = None,
+    to_timestamp: datetime | str | None = None,
+    columns: Sequence[str] | None = None,
+) -> ChangeReader:
+    """Find the versions whose changes are asked for, and check that all of them can be read."""
+    supported = require_support(table, SupportsChangeFeed, operation="changes")
+    if from_version is None and from_timestamp is None:
+        raise ValidationError(
+            "the changes need a start: from_version or from_timestamp",
+            field="from_version",
+            hint="from_version=0 reads all changes, if the feed was on from the beginning",
+        )
+    span = ChangeSpan(
+        from_version=from_version,
+        to_version=to_version,
+        from_timestamp=resolve_timestamp(from_version, from_timestamp),
+        to_timestamp=resolve_timestamp(to_version, to_timestamp),
+    )
+    return supported.plan_changes(span, columns=columns)

@@ -36,6 +36,11 @@ class WriteSpec:
     target_file_bytes: int
     #: None: the format decides (table property, else that of most inputs, else zstd 1).
     codec: str | None = None
+    #: None: the format decides.
+    codec_level: int | None = None
+    #: Whether columns may have dictionaries, and pages statistics.
+    has_dictionaries: bool = True
+    has_page_statistics: bool = True
     row_group_bytes: int = 64 * 2**20
     row_group_rows: int = 512 * 1024
     #: Memory that the rows of one row group may take before they are encoded.
@@ -58,6 +63,9 @@ class WriteSpec:
         return cls(
             target_file_bytes=settings.target_file_bytes,
             codec=settings.codec,
+            codec_level=settings.compression_level,
+            has_dictionaries=settings.dictionary_encoding,
+            has_page_statistics=settings.parquet_statistics == "page",
             bloom_columns=settings.bloom_columns,
             bloom_fpp=settings.bloom_fpp,
             row_group_bytes=min(memory_bytes // _ROW_GROUP_SHARE, _MAX_ROW_GROUP_BYTES),

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import pyarrow as pa
 
+from lakehand.catalogs import open_named_store
 from lakehand.errors import BackpressureError, HotTierError, ValidationError, WriteTimeoutError
 from lakehand.hot.flusher import Flusher
 from lakehand.hot.hot_reports import FlushReport, StorageStats, storage_stats
@@ -26,7 +27,6 @@ from lakehand.observe import reported
 from lakehand.observe.steps import Step, reached
 from lakehand.schema.arrow_input import batches_of
 from lakehand.settings import Settings
-from lakehand.storage import Store, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from lakehand.hot.layers import Memtable
     from lakehand.model.reports import OperationReport
     from lakehand.settings.setting_types import CompactSettings, CreateSettings
+    from lakehand.storage import Store
 
 
 class HotTable:
@@ -66,7 +67,7 @@ class HotTable:
         arguments are settings.
         """
         self._settings = Settings(settings)
-        store = uri if isinstance(uri, Store) else open_store(uri, storage_options)
+        store = open_named_store(uri, storage_options)
         self._store = store.with_settings(self._settings)
         is_logged = self._settings.hot_durability != "none"
         if is_logged and log is None:

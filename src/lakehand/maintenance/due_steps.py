@@ -82,7 +82,7 @@ def choose_rewrite(table: FormatTable, snapshot: Snapshot, settings: Settings) -
 
     One that the settings ask for and that it cannot be given is an error, not a reason to compact.
     """
-    order = _order_of_table(table, snapshot, settings)
+    order = _order_of_table(table, snapshot, settings) if settings.auto_cluster else None
     if order is None:
         return RewriteChoice(Request(automatic=True))
     try:

@@ -10,7 +10,7 @@ from lakehand.errors import ValidationError
 from lakehand.model.snapshot import quoted_column
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 _NAME = r"(?:`(?:[^`]|``)+`|[^\s,`.]+)"
 _TERM = re.compile(
@@ -22,6 +22,8 @@ _PART = re.compile(_NAME)
 
 #: `linear` sorts by one column after the other; the other curves weight all columns equally.
 Curve = Literal["hilbert", "zorder", "linear"]
+#: Other spellings of curves.
+CURVE_SYNONYMS: Mapping[str, Curve] = {"z-order": "zorder", "z_order": "zorder"}
 _ORDER = re.compile(rf"(?P<curve>{'|'.join(get_args(Curve))})\((?P<terms>.+)\)", re.DOTALL)
 
 

@@ -19,6 +19,8 @@ _STEP = 1024
 _SECONDS_PER_MINUTE = 60
 _MINUTES_PER_HOUR = 60
 _HOURS_PER_DAY = 24
+#: A shorter time ago, in seconds, is now.
+_JUST_NOW = 1.0
 
 
 def format_bytes(count: float) -> str:
@@ -67,6 +69,21 @@ def format_duration(duration: timedelta) -> str:
         return _pair(hours, "h", minutes, "min")
     days, hours = divmod(hours, _HOURS_PER_DAY)
     return _pair(days, "d", hours, "h")
+
+
+def format_ago(at: float | None, now: float) -> str:
+    """Format a time as how long ago it was, or how long it is until then, by its largest unit.
+
+    >>> format_ago(100.0, 170.0), format_ago(None, 160.0)
+    ('1 min ago', '-')
+    """
+    if at is None:
+        return "-"
+    seconds = now - at
+    if abs(seconds) < _JUST_NOW:
+        return "just now"
+    duration = " ".join(format_duration(timedelta(seconds=abs(round(seconds)))).split()[:2])
+    return f"{duration} ago" if seconds > 0 else f"in {duration}"
 
 
 def _pair(large: int, large_unit: str, small: int, small_unit: str) -> str:
@@ -283,10 +300,12 @@ def parse_local_path(value: str | os.PathLike[str]) -> str:
 class OneOf:
     """Parses one of a fixed set of names."""
 
-    def __init__(self, *choices: str) -> None:
+    def __init__(self, *choices: str, synonyms: Mapping[str, str] | None = None) -> None:
         self.choices = choices
+        self.synonyms = synonyms or {}
 
     def __call__(self, value: str) -> str:
+        value = self.synonyms.get(value, value)
         if value not in self.choices:
             raise ValueError(f"{value!r} is not one of {', '.join(self.choices)}")
         return value

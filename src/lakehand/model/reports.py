@@ -68,6 +68,43 @@ class CheckpointReport(Report):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class CheckpointEntry:
+    """A complete checkpoint of the log."""
+
+    version: int
+    #: `classic`, `multipart` or `v2`.
+    kind: str
+    #: Objects of the checkpoint, without sidecars.
+    files: tuple[str, ...]
+    #: Their size.
+    bytes: int
+    #: When it was written.
+    modified_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PropertiesReport(Report):
+    """A change of properties, features or clustering columns."""
+
+    #: `set_properties`, `unset_properties`, `enable_feature` or `cluster_by`.
+    operation: str
+    #: `nothing_to_do`: the table already was as asked for.
+    outcome: Outcome
+    #: The version of the commit, or the latest one if nothing was committed.
+    version: int
+    #: Properties whose value changed, with their values before; null: not set before.
+    before: Mapping[str, str | None]
+    #: The same properties with their new values; null: not set any more.
+    after: Mapping[str, str | None]
+    #: Features that were added to the protocol.
+    features_added: tuple[str, ...]
+    #: Clustering columns of the table; null if they were not asked for.
+    clustering_columns: tuple[str, ...] | None
+    #: Duration of the call.
+    duration_ms: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class MethodCounts:
     """Committed groups by rewrite method."""
 
@@ -246,6 +283,10 @@ class OperationReport(ChangeReport):
 
     #: All committed versions: several if the operation commits in batches.
     versions: tuple[int, ...] = ()
+    #: Size of the files removed from the table.
+    bytes_removed: int = 0
+    #: Size of the files written and added to the table.
+    bytes_added: int = 0
     #: Files selected for rewriting, by reason.
     files_chosen: Mapping[str, int] = field(default_factory=dict)
     #: Files not selected, by reason.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -68,6 +68,8 @@ class Snapshot:
     rules: str = ""
     #: Latest checkpoint that this snapshot was read from; None if there is none.
     checkpoint_version: int | None = None
+    #: What else DESCRIBE DETAIL shows, by the names of the format.
+    details: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def file_count(self) -> int:

@@ -13,6 +13,7 @@ from lakehand.errors import ValidationError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
     from lakehand.model.order import Curve
 
@@ -267,6 +268,36 @@ class Transaction:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ChangeSpan:
+    """Versions whose changes are read, both ends included; None: the latest version."""
+
+    from_version: int | None = None
+    to_version: int | None = None
+    #: Instead of a version: the first at this time or later.
+    from_timestamp: datetime | None = None
+    #: Instead of a version: the last until this time.
+    to_timestamp: datetime | None = None
+    #: Whether rows are read under the latest columns in any case, and not under those of the end.
+    under_latest: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PropertyWish:
+    """What is to change in a table's properties: one of these."""
+
+    #: Properties to set.
+    set: Mapping[str, object] = field(default_factory=dict)
+    #: Features to add to the protocol.
+    features: tuple[str, ...] = ()
+    #: Properties to remove.
+    unset: tuple[str, ...] = ()
+    #: Whether properties to remove may be missing.
+    if_exists: bool = False
+    #: Clustering columns to declare; empty: none.
+    cluster_by: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
     """What one commit does to a table.
 
@@ -313,6 +344,16 @@ class Change:
     def all_removes(self) -> tuple[DataFile, ...]:
         replaced = (file for group in self.replacements for file in group.removes)
         return (*self.removes, *replaced)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PropertyPlan:
+    """A change of properties, and what the table is like after it."""
+
+    change: Change
+    properties: Mapping[str, str]
+    features: tuple[str, ...]
+    clustering_columns: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

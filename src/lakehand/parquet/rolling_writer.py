@@ -54,6 +54,9 @@ class ParquetLayout:
     codec: str = "zstd"
     #: None: the codec's default.
     codec_level: int | None = None
+    #: Whether columns may have dictionaries, and whether pages have statistics.
+    has_dictionaries: bool = True
+    has_page_index: bool = True
     row_group_rows: int = 512 * 1024
     row_group_bytes: int = 64 * 2**20
     #: Maximum memory for the rows of one row group before they are encoded.
@@ -120,11 +123,13 @@ class RowGroupEncoder:
         self._layout = layout
         self._sorting = _sorting_columns(schema, layout.sorted_by)
         #: Leaves with dictionaries, in the form of Arrow's option.
-        self._dictionaries: bool | list[str] = True
+        self._dictionaries: bool | list[str] = layout.has_dictionaries
         self._rooms: deque[pa.Buffer] = deque()
 
     def learn(self, rows: pa.Table) -> None:
         """Disable dictionaries that would only cost space and time."""
+        if not self._layout.has_dictionaries:
+            return
         useless = columns_without_dictionary(rows, self._layout.codec)
         if useless:
             self._dictionaries = [path for path in _stored_paths(rows) if path not in useless]
@@ -181,7 +186,7 @@ class RowGroupEncoder:
             store_decimal_as_integer=True,
             use_compliant_nested_type=True,
             write_statistics=True,
-            write_page_index=True,
+            write_page_index=layout.has_page_index,
             write_page_checksum=True,
             # Arrow's schema would fix one reader's view of the types.
             store_schema=False,

@@ -28,12 +28,21 @@ _TINY_GROUP_BYTES = 2**20
 TINY_GROUP_ROWS = 20_000
 #: Row groups of a rewritten file, except the last, have at least this fraction of the target.
 _ROW_GROUPS_PER_TARGET = 16
+#: Written files deviate by up to a tenth from the target: they must not count as small again.
+_MAX_SMALL_FILE_RATIO = 0.9
 
 
 def automatic_min_files(settings: Settings) -> int:
     """Return how many small files a partition must have for an automatic run."""
     is_given = settings.sources["min_files"] != "default"
     return settings.min_files if is_given else settings.automatic_min_files
+
+
+def small_file_ratio(settings: Settings) -> float:
+    """Return the fraction of the target size below which a file is small."""
+    if settings.small_file_bytes is None:
+        return settings.small_file_ratio
+    return min(_MAX_SMALL_FILE_RATIO, settings.small_file_bytes / settings.target_file_bytes)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,6 +72,7 @@ class CompactionPolicy:
     def from_settings(cls, settings: Settings, *, automatic: bool = False) -> Self:
         """Return the policy of settings; an automatic run waits for more files."""
         values = {field.name: settings[field.name] for field in fields(cls)}
+        values["small_file_ratio"] = small_file_ratio(settings)
         if automatic:
             values["min_files"] = automatic_min_files(settings)
         return cls(**values)

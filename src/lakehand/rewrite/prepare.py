@@ -22,14 +22,14 @@ from lakehand.formats.optional import (
 )
 from lakehand.formats.scan import columns_with_bounds
 from lakehand.formats.worker import WriteSpec
-from lakehand.model.order import Curve, Order, order_of, parse_terms
+from lakehand.model.order import CURVE_SYNONYMS, Curve, Order, order_of, parse_terms
 from lakehand.model.quantities import format_count
 from lakehand.model.work import Group
 from lakehand.observe.clock import Clock, SystemClock
 from lakehand.planning.clustering_plan import ClusteringRequest, plan_clustering
 from lakehand.planning.compaction import Planning, paths_to_survey, plan_compaction
 from lakehand.planning.plan import Plan, locate_inputs
-from lakehand.planning.policy import CompactionPolicy, Reason
+from lakehand.planning.policy import CompactionPolicy, Reason, small_file_ratio
 from lakehand.planning.restriction import QuietRule, files_outside_filter, files_outside_predicate
 from lakehand.runs import Adopted, LivingRun, living_runs
 from lakehand.sorting.ordering import order_keys, resolve_order
@@ -162,6 +162,9 @@ class Request:
     erases: bool = False
     #: Compute the statistics of the files that are left, where they have none.
     recompute_statistics: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "curve", CURVE_SYNONYMS.get(self.curve, self.curve))
 
 
 def plan_request(
@@ -487,7 +490,7 @@ class _Planner:
         return QuietRule(
             written_after=since,
             waiting_since=now - max(settings.quiet_period_max, quiet),
-            small_file_bytes=settings.target_file_bytes * settings.small_file_ratio,
+            small_file_bytes=settings.target_file_bytes * small_file_ratio(settings),
             rows_change=bool(newest and newest > since) and self._rows_changed_since(since),
         )
 

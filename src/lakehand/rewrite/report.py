@@ -151,6 +151,7 @@ def _differences(before: Mapping[str, Any], done: Done) -> dict[str, Any]:
     committed = done.committed
     removed, removed_bytes = done.inputs_of(committed)
     outputs = done.outputs
+    added_bytes = sum(file.bytes for file in outputs)
     proof = total_proof([result.proof for result in committed if result.proof])
     used = [result.method for result in committed]
     return {
@@ -159,7 +160,9 @@ def _differences(before: Mapping[str, Any], done: Done) -> dict[str, Any]:
         "files_after": before["files_before"] - removed + len(outputs),
         "files_removed": removed,
         "files_added": len(outputs),
-        "bytes_after": before["bytes_before"] - removed_bytes + sum(f.bytes for f in outputs),
+        "bytes_removed": removed_bytes,
+        "bytes_added": added_bytes,
+        "bytes_after": before["bytes_before"] - removed_bytes + added_bytes,
         "rows_read": proof.rows if proof else 0,
         "rows_written": sum(file.rows for file in outputs),
         "methods": MethodCounts(**{method: used.count(method) for method in set(used)}),

@@ -52,6 +52,40 @@ def as_reader(data: Any) -> pa.RecordBatchReader:
     )
 
 
+def schema_of(columns: Any) -> pa.Schema:
+    """Return the Arrow schema of a schema or of a data frame of another library.
+
+    It may be an Arrow schema, anything that hands out a schema or rows by Arrow's exchange protocol
+    (Polars, DuckDB), or a pandas frame. Rows of a frame are not read.
+    """
+    if isinstance(columns, pa.Schema):
+        return columns
+    if _is_pandas(columns):
+        found = pa.Schema.from_pandas(columns, preserve_index=False)
+    elif hasattr(columns, "__arrow_c_schema__"):
+        found = pa.schema(columns)
+    else:
+        found = as_reader(columns).schema
+    # What pandas notes there would become metadata of the table.
+    return pa.schema([field.with_type(_plain_type(field.type)) for field in found])
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    """Return a type without views, categories and large offsets: tables store no such things."""
+    if pat.is_dictionary(kind):
+        return _plain_type(kind.value_type)
+    if pat.is_struct(kind):
+        return pa.struct([field.with_type(_plain_type(field.type)) for field in kind])
+    if pat.is_list(kind) or pat.is_large_list(kind) or pat.is_fixed_size_list(kind):
+        return pa.list_(kind.value_field.with_type(_plain_type(kind.value_type)))
+    if pat.is_timestamp(kind) and kind.unit == "ns":
+        return pa.timestamp("us", kind.tz)
+    return _SMALL.get(kind) or _without_view(kind)
+
+
+_SMALL = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
+
+
 def without_views(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Return rows whose strings and bytes are no views: Arrow filters and takes no views."""
     fields = [field.with_type(_without_view(field.type)) for field in rows.schema]

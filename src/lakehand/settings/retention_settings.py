@@ -18,7 +18,11 @@ RETENTION: tuple[Setting, ...] = (
         "table's own retention, and at least 7 days. At least 1 hour: files of running "
         "writers would be deleted.",
         aliases=("vacuum.retention", "retentionDuration"),
-        aliases_by_unit=(("vacuum.retention.hours", "h"),),
+        aliases_by_unit=(
+            ("vacuum.retention.hours", "h"),
+            ("retentionHours", "h"),
+            ("retention_hours", "h"),
+        ),
         minimum=timedelta(hours=1),
     ),
     Setting(

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import get_args
 
 from lakehand.model import quantities
-from lakehand.model.order import Curve
+from lakehand.model.order import CURVE_SYNONYMS, Curve
 from lakehand.model.work import ProveMode, Strategy
 from lakehand.settings.setting import Setting
 
@@ -19,6 +19,7 @@ COMPACTION: tuple[Setting, ...] = (
         default=128 * _MIB,
         help="Target size of rewritten files.",
         aliases=("target.file.size", "targetFileSize", "compaction.target-file-size"),
+        aliases_by_unit=(("target_file_size_mb", "MB"), ("compact_target_file_size_mb", "MB")),
         table_property="delta.targetFileSize",
         minimum=1,
     ),
@@ -31,6 +32,16 @@ COMPACTION: tuple[Setting, ...] = (
         # Written files deviate by up to a tenth from the target: a larger value would count them as
         # small again.
         maximum=0.9,
+    ),
+    Setting(
+        name="small_file_bytes",
+        parse=quantities.parse_bytes,
+        default=None,
+        help="A file is small if it is below this size, which counts as at most 0.9 of the target "
+        "size. Not set: small_file_ratio decides.",
+        aliases=("min_file_size", "minFileSize", "compaction.min-file-size"),
+        aliases_by_unit=(("min_file_size_mb", "MB"), ("compact_threshold_mb", "MB")),
+        minimum=0,
     ),
     Setting(
         name="oversized_file_ratio",
@@ -52,7 +63,12 @@ COMPACTION: tuple[Setting, ...] = (
         parse=quantities.parse_count,
         default=4,
         help="Minimum number of small files in a partition to compact.",
-        aliases=("minFiles", "minFilesForCompaction", "compaction.min-files"),
+        aliases=(
+            "minFiles",
+            "minFilesForCompaction",
+            "min_files_for_compaction",
+            "compaction.min-files",
+        ),
         minimum=2,
     ),
     Setting(
@@ -99,11 +115,25 @@ COMPACTION: tuple[Setting, ...] = (
         help="Columns by which automatic runs (sinks, Spark writes, maintain) cluster the table. "
         "Not set: the table's clustering columns, else the columns that it was last clustered"
         " or sorted by; a table without any is compacted.",
-        aliases=("z_order_columns", "zOrderColumns", "clusterBy", "compaction.cluster-by"),
+        aliases=(
+            "z_order_columns",
+            "zOrderColumns",
+            "clusterBy",
+            "compaction.cluster-by",
+            "compaction.z-order.columns",
+        ),
+    ),
+    Setting(
+        name="auto_cluster",
+        parse=quantities.parse_bool,
+        default=True,
+        help="Whether automatic runs cluster a table that has columns to cluster by; otherwise "
+        "they compact it.",
+        aliases=("z_order_enabled", "zOrderEnabled", "compaction.z-order.enabled"),
     ),
     Setting(
         name="cluster_curve",
-        parse=quantities.OneOf(*get_args(Curve)),
+        parse=quantities.OneOf(*get_args(Curve), synonyms=CURVE_SYNONYMS),
         default="hilbert",
         help="Space-filling curve of automatic runs that cluster by cluster_by or by the table's "
         "clustering columns. A table that is clustered by the same columns keeps its curve.",
@@ -174,7 +204,9 @@ COMPACTION: tuple[Setting, ...] = (
         parse=quantities.OneOf(*get_args(ProveMode)),
         default="digest",
         help="How new files are proved: by rows read back, by rows read back with another decoder,"
-        " or by row counts only.",
+        " or by row counts only. verifyIntegrity = true is digest; false is refused, because every"
+        " rewrite is proved.",
+        aliases_by_value=(("verifyIntegrity", {"true": "digest"}),),
     ),
 )
 
@@ -188,6 +220,31 @@ FILES: tuple[Setting, ...] = (
         "the table property delta.parquet.compression.codec, else the codec of the rewritten "
         "files, else zstd level 1. Lance tables choose their own encodings.",
         aliases=("parquet.compression", "parquet.codec"),
+    ),
+    Setting(
+        name="compression_level",
+        parse=quantities.parse_count,
+        default=None,
+        help="Compression level of new Parquet files whose codec is zstd, or gzip (at most 9 "
+        "there); row groups that are copied keep theirs. Not set: 1 for zstd.",
+        aliases=("parquet.compression.level", "compressionLevel"),
+        minimum=1,
+        maximum=22,
+    ),
+    Setting(
+        name="dictionary_encoding",
+        parse=quantities.parse_bool,
+        default=True,
+        help="Whether new Parquet files have dictionaries, in columns where they save space.",
+        aliases=("parquet.dictionary", "parquet.dictionary.enabled"),
+    ),
+    Setting(
+        name="parquet_statistics",
+        parse=quantities.OneOf("page", "chunk"),
+        default="page",
+        help="Statistics in new Parquet files: of row groups and their pages, or of row groups "
+        "only.",
+        aliases=("parquet.statistics",),
     ),
     Setting(
         name="bloom_columns",

@@ -12,7 +12,7 @@ from lakehand.model.quantities import format_duration, parse_auto, parse_bool
 from lakehand.model.secrets import parse_secret
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
 _PLAIN_NUMBER = re.compile(r"\s*[0-9]+(\.[0-9]+)?\s*")
 _FLAGS = (parse_bool, parse_auto)
@@ -39,6 +39,8 @@ class Setting:
     aliases: tuple[str, ...] = ()
     #: Aliases whose plain numbers have another unit: ("write.timeout.ms", "ms").
     aliases_by_unit: tuple[tuple[str, str], ...] = ()
+    #: Aliases with other values: ("verifyIntegrity", {"true": "digest"}).
+    aliases_by_value: tuple[tuple[str, Mapping[str, Any]], ...] = ()
     #: Table property that gives the value if neither the call nor the environment does.
     table_property: str | None = None
     #: Minimum allowed value.
@@ -53,11 +55,11 @@ class Setting:
     @property
     def spellings(self) -> tuple[str, ...]:
         """All names of the setting: its own, then its aliases."""
-        with_units = (alias for alias, _ in self.aliases_by_unit)
-        return (self.name, self.name.replace("_", "-"), *self.aliases, *with_units)
+        others = (alias for alias, _ in (*self.aliases_by_unit, *self.aliases_by_value))
+        return (self.name, self.name.replace("_", "-"), *self.aliases, *others)
 
     def in_its_unit(self, spelling: str, value: Any) -> Any:
-        """Add the unit that the alias `spelling` implies to a plain number.
+        """Add the unit that the alias `spelling` implies to a plain number; translate its values.
 
         >>> setting = Setting(
         ...     name="wait", parse=str, default=None, help="", aliases_by_unit=(("wait.ms", "ms"),)
@@ -65,7 +67,10 @@ class Setting:
         >>> setting.in_its_unit("wait.ms", 500), setting.in_its_unit("wait", 500)
         ('500ms', 500)
         """
-        unit = dict(self.aliases_by_unit).get(spelling.lower())
+        values = _of_alias(self.aliases_by_value, spelling)
+        if values is not None:
+            return values.get(_as_string(value).lower(), value)
+        unit = _of_alias(self.aliases_by_unit, spelling)
         if unit is None or _PLAIN_NUMBER.fullmatch(_as_string(value)) is None:
             return value
         return f"{value}{unit}"
@@ -93,6 +98,10 @@ class Setting:
             message = f"{source}: {self.name} is {_shorten(value)}, but must be at most {most}"
             raise ValidationError(message, field=self.name, value=value)
         return parsed
+
+
+def _of_alias(aliases: Sequence[tuple[str, Any]], spelling: str) -> Any:
+    return next((item for alias, item in aliases if alias.lower() == spelling.lower()), None)
 
 
 def _as_string(value: Any) -> str:

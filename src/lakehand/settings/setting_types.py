@@ -17,6 +17,10 @@ class SettingValues:
     """Target size of rewritten files."""
     small_file_ratio: float
     """A file is small if it is below this fraction of the target size."""
+    small_file_bytes: int | None
+    """A file is small if it is below this size, which counts as at most 0.9 of the target size.
+    Not set: small_file_ratio decides.
+    """
     oversized_file_ratio: float
     """A file is split if it is above this many times the target size."""
     deleted_row_ratio: float
@@ -43,6 +47,10 @@ class SettingValues:
     set: the table's clustering columns, else the columns that it was last clustered or sorted
     by; a table without any is compacted.
     """
+    auto_cluster: bool
+    """Whether automatic runs cluster a table that has columns to cluster by; otherwise they
+    compact it.
+    """
     cluster_curve: Literal["hilbert", "zorder", "linear"]
     """Space-filling curve of automatic runs that cluster by cluster_by or by the table's
     clustering columns. A table that is clustered by the same columns keeps its curve.
@@ -67,13 +75,22 @@ class SettingValues:
     """
     prove: Literal["digest", "independent", "counts"]
     """How new files are proved: by rows read back, by rows read back with another decoder, or by
-    row counts only.
+    row counts only. verifyIntegrity = true is digest; false is refused, because every rewrite
+    is proved.
     """
     codec: Literal["zstd", "snappy", "gzip", "lz4", "none"] | None
     """Compression codec of new Parquet files, for every verb that writes files. Not set: the
     table property delta.parquet.compression.codec, else the codec of the rewritten files,
     else zstd level 1. Lance tables choose their own encodings.
     """
+    compression_level: int | None
+    """Compression level of new Parquet files whose codec is zstd, or gzip (at most 9 there); row
+    groups that are copied keep theirs. Not set: 1 for zstd.
+    """
+    dictionary_encoding: bool
+    """Whether new Parquet files have dictionaries, in columns where they save space."""
+    parquet_statistics: Literal["page", "chunk"]
+    """Statistics in new Parquet files: of row groups and their pages, or of row groups only."""
     bloom_columns: tuple[str, ...]
     """Columns with Bloom filters in new Parquet files, for every verb that writes files; a
     rewrite copies only row groups that have them.
@@ -281,6 +298,10 @@ class RewriteSettings(TypedDict, total=False):
     """Target size of rewritten files."""
     small_file_ratio: float | str | None
     """A file is small if it is below this fraction of the target size."""
+    small_file_bytes: int | str | None
+    """A file is small if it is below this size, which counts as at most 0.9 of the target size.
+    Not set: small_file_ratio decides.
+    """
     oversized_file_ratio: float | str | None
     """A file is split if it is above this many times the target size."""
     deleted_row_ratio: float | str | None
@@ -307,6 +328,10 @@ class RewriteSettings(TypedDict, total=False):
     set: the table's clustering columns, else the columns that it was last clustered or sorted
     by; a table without any is compacted.
     """
+    auto_cluster: bool | str | None
+    """Whether automatic runs cluster a table that has columns to cluster by; otherwise they
+    compact it.
+    """
     cluster_curve: Literal["hilbert", "zorder", "linear"] | None
     """Space-filling curve of automatic runs that cluster by cluster_by or by the table's
     clustering columns. A table that is clustered by the same columns keeps its curve.
@@ -331,7 +356,8 @@ class RewriteSettings(TypedDict, total=False):
     """
     prove: Literal["digest", "independent", "counts"] | None
     """How new files are proved: by rows read back, by rows read back with another decoder, or by
-    row counts only.
+    row counts only. verifyIntegrity = true is digest; false is refused, because every rewrite
+    is proved.
     """
 
 
@@ -343,6 +369,14 @@ class FileSettings(TypedDict, total=False):
     table property delta.parquet.compression.codec, else the codec of the rewritten files,
     else zstd level 1. Lance tables choose their own encodings.
     """
+    compression_level: int | str | None
+    """Compression level of new Parquet files whose codec is zstd, or gzip (at most 9 there); row
+    groups that are copied keep theirs. Not set: 1 for zstd.
+    """
+    dictionary_encoding: bool | str | None
+    """Whether new Parquet files have dictionaries, in columns where they save space."""
+    parquet_statistics: Literal["page", "chunk"] | None
+    """Statistics in new Parquet files: of row groups and their pages, or of row groups only."""
     bloom_columns: str | Sequence[str] | None
     """Columns with Bloom filters in new Parquet files, for every verb that writes files; a
     rewrite copies only row groups that have them.

@@ -197,7 +197,7 @@ BACKGROUND: tuple[Setting, ...] = (
         default=10,
         help="After this many commits, a sink or Spark write checks whether its table needs "
         "maintenance.",
-        aliases=("compaction.check-commits",),
+        aliases=("compaction.check-commits", "check_interval_commits"),
         minimum=1,
     ),
     Setting(

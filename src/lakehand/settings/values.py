@@ -48,6 +48,8 @@ _BY_SPELLING: dict[str, Setting] = {
 }
 
 _PREFIX = "LAKEHAND_"
+#: Options with this prefix are no settings, but go to the object store.
+_STORAGE = "storage."
 _VARIABLES = {setting.environment for setting in SETTINGS}
 #: Variables that are not settings: the service's configuration file, tests and benchmarks.
 _OTHER_VARIABLES = tuple(
@@ -71,6 +73,21 @@ def parse_settings(given: Mapping[str, Any], source: str) -> dict[str, Any]:
     """Return the values of settings by canonical name; `source` names their origin in errors."""
     values = _by_canonical_name(given)
     return {name: find_setting(name).read(value, source) for name, value in values.items()}
+
+
+def split_storage_options(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Separate credentials and endpoints, as `storage.region`, from settings.
+
+    >>> split_storage_options({"min_files": 2, "storage.region": "eu-west-1"})
+    ({'min_files': 2}, {'region': 'eu-west-1'})
+    """
+    storage = {
+        name[len(_STORAGE) :]: str(value)
+        for name, value in given.items()
+        if name.lower().startswith(_STORAGE) and value is not None
+    }
+    rest = {name: value for name, value in given.items() if not name.lower().startswith(_STORAGE)}
+    return rest, storage
 
 
 def _by_canonical_name(call: Mapping[str, Any]) -> dict[str, Any]:

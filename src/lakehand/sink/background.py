@@ -197,6 +197,9 @@ class BackgroundMaintenance:
         if report.outcome == "committed":
             self._metrics.compactions += 1
             self._metrics.files_compacted += report.files_removed
+            self._metrics.bytes_before_compaction += report.bytes_removed
+            self._metrics.bytes_after_compaction += report.bytes_added
+            self._metrics.compaction_ms += report.duration_ms
 
     def _vacuum(self) -> None:
         from lakehand.maintenance.due_steps import vacuum_beside_writers

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Self, Unpack
 
+from lakehand.catalogs import open_named_store
 from lakehand.errors import ReplanError, SinkStateError, ValidationError
 from lakehand.model.work import Receipt, Transaction, require_epoch, require_writer_name
 from lakehand.observe.clock import Clock, SystemClock
@@ -17,7 +18,6 @@ from lakehand.sink.sink_options import SinkMetrics
 from lakehand.sink.staging import DescribedFiles
 from lakehand.sink.target import Target
 from lakehand.sink.transaction import WriteTransaction
-from lakehand.storage import Store, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from lakehand.settings.setting_types import WriteSettings
+    from lakehand.storage import Store
 
 
 class SinkCommitter:
@@ -42,7 +43,7 @@ class SinkCommitter:
         """`pipeline` is a unique name of the pipeline, the same after every restart."""
         self._pipeline = require_writer_name(pipeline, field="pipeline")
         self._settings = Settings(settings)
-        store = uri if isinstance(uri, Store) else open_store(uri, storage_options)
+        store = open_named_store(uri, storage_options)
         self._target = Target(store.with_settings(self._settings), self._settings)
         self._clock = clock or SystemClock()
         self._session = uuid.uuid4().hex

@@ -201,6 +201,10 @@ class SinkMetrics:
     #: Compactions that committed something, and files that they replaced.
     compactions: int = 0
     files_compacted: int = 0
+    #: Size of the files that compactions replaced, and of those that replaced them; time for it.
+    bytes_before_compaction: int = 0
+    bytes_after_compaction: int = 0
+    compaction_ms: float = 0.0
     vacuums: int = 0
     #: Files that vacuum deleted.
     files_vacuumed: int = 0

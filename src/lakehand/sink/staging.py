@@ -157,6 +157,9 @@ def write_spec(settings: Settings) -> WriteSpec:
     return WriteSpec(
         target_file_bytes=settings.target_file_bytes,
         codec=settings.codec,
+        codec_level=settings.compression_level,
+        has_dictionaries=settings.dictionary_encoding,
+        has_page_statistics=settings.parquet_statistics == "page",
         row_group_rows=settings.row_group_rows,
         group_memory_bytes=settings.write_memory_bytes,
         threads=settings.write_threads,

@@ -6,10 +6,11 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
+from lakehand.catalogs import open_named_store
 from lakehand.errors import NotATableError, SinkStateError
 from lakehand.observe.clock import SystemClock
 from lakehand.schema.arrow_input import batches_of
-from lakehand.settings import Settings
+from lakehand.settings import Settings, split_storage_options
 from lakehand.sink.at_least_once import AtLeastOnce
 from lakehand.sink.background import BackgroundMaintenance, WriterThread
 from lakehand.sink.changelog import ChangeRows, row_schema
@@ -18,7 +19,6 @@ from lakehand.sink.sink_options import SinkContext, SinkMetrics, SinkOptions
 from lakehand.sink.staging import Buffer
 from lakehand.sink.target import Target
 from lakehand.sink.upserting import Upserting, Upserts
-from lakehand.storage import Store, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from lakehand.settings.setting_types import WriteSettings
     from lakehand.sink.descriptor import Descriptor
     from lakehand.sink.epochs import EpochState
+    from lakehand.storage import Store
 
 
 class TableSink:
@@ -62,9 +63,10 @@ class TableSink:
         this sink, which then only writes: see `pre_commit`. `spark` is a session for maintenance,
         which otherwise runs in processes of this machine. Other keyword arguments are settings.
         """
-        self._settings = Settings(settings)
+        given, storage = split_storage_options(settings)
+        self._settings = Settings(given)
         self._options = SinkOptions.of(self._settings, where=where, pipeline=pipeline)
-        store = uri if isinstance(uri, Store) else open_store(uri, storage_options)
+        store = open_named_store(uri, {**(storage_options or {}), **storage})
         self._store = store.with_settings(self._settings)
         self._schema = schema
         self._properties = properties
@@ -239,8 +241,10 @@ class TableSink:
 
     @property
     def metrics(self) -> SinkMetrics:
-        """What the sink has done so far."""
-        return self._opened_context.snapshot_of_metrics()
+        """What the sink has done so far; after `close`, all that it did."""
+        if self._context is None:
+            raise self._out_of_order("the sink is not open")
+        return self._context.snapshot_of_metrics()
 
     @property
     def url(self) -> str:

@@ -24,6 +24,7 @@ from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceReader,
     DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
     InputPartition,
     WriterCommitMessage,
 )
@@ -42,22 +43,33 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from lakehand.catalogs import open_named_store
 from lakehand.engine.spark import require_same_versions, versions
-from lakehand.errors import SchemaMismatchError, ValidationError
+from lakehand.errors import NotInstalledError, SchemaMismatchError, ValidationError
+from lakehand.formats.base import FormatTable, require_support
+from lakehand.formats.optional import ChangeReader, SupportsChangeFeed
 from lakehand.formats.registry import detect_format
 from lakehand.formats.scan import Scan, plan_scan
 from lakehand.model.quantities import resolve_timestamp
-from lakehand.model.work import DataFile, Transaction
+from lakehand.model.work import ChangeSpan, DataFile, Transaction
 from lakehand.sink.writer_lease import WriterLease
-from lakehand.spark.source_options import SourceOptions, Use, bins_of, fit_batches
+from lakehand.spark.source_options import (
+    ChangeOptions,
+    SourceOptions,
+    Use,
+    bins_of,
+    fit_batches,
+    wants_changes,
+)
 from lakehand.spark.write_job import TaskReport, WriteJob, mark_of
-from lakehand.storage import Store, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType
+
+    from lakehand.storage import Store
 
 
 #: By which tasks of a stream know the id that its checkpoint keeps, over all restarts.
@@ -96,12 +108,19 @@ class LakehandSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns to be read, and keep the version that has them."""
-        return spark_schema(self._planned())
+        if wants_changes(self.options):
+            return spark_schema(self._changes().schema)
+        return spark_schema(self._planned().schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Plan a read; SchemaMismatchError if other columns are asked for than the table has."""
+        if wants_changes(self.options):
+            from lakehand.spark.change_stream import ChangeBatch, plan_of
+
+            asked = ChangeOptions.of(self.options)
+            return ChangeBatch(plan_of(self._table(asked), asked), schema)
         plan = self._planned()
-        found = spark_schema(plan)
+        found = spark_schema(plan.schema)
         if schema != found:
             raise SchemaMismatchError(
                 f"{self.options.get('path')} has the columns {found.simpleString()}, and not"
@@ -111,6 +130,22 @@ class LakehandSource(DataSource):
                 hint="leave schema(...) out, and choose columns with option('columns', 'a, b')",
             )
         return _Reader(plan)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """Prepare a stream of the change data feed."""
+        if not wants_changes(self.options):
+            raise ValidationError(
+                "a stream reads the change data feed of a table",
+                field="readChangeFeed",
+                hint="give option('readChangeFeed', 'true') and option('startingVersion', 0)",
+            )
+        try:
+            from lakehand.spark.change_stream import ChangeStream
+        except ImportError as error:
+            message = "streams that read tables need PySpark 4.2 or later"
+            raise NotInstalledError(message, hint="pip install 'pyspark>=4.2'") from error
+        asked = ChangeOptions.of(self.options)
+        return ChangeStream(self._table(asked), asked, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: FBT001
         """Prepare a write of one batch."""
@@ -132,10 +167,8 @@ class LakehandSource(DataSource):
     def _planned(self) -> Scan:
         if self._scan is None:
             asked = self._asked("read")
-            store = self._store(asked)
-            table = detect_format(store).open(store, settings=asked.settings)
             self._scan = plan_scan(
-                table,
+                self._table(asked),
                 columns=asked.columns,
                 where=asked.where,
                 version=asked.version,
@@ -143,11 +176,30 @@ class LakehandSource(DataSource):
             )
         return self._scan
 
+    def _changes(self) -> ChangeReader:
+        """Return what has the columns of changes: those of the latest version."""
+        asked = ChangeOptions.of(self.options)
+        table = self._table(asked)
+        supported = require_support(table, SupportsChangeFeed, operation="changes")
+        bounds = (asked.from_version, asked.from_timestamp, asked.to_version, asked.to_timestamp)
+        if any(bound is not None for bound in bounds[2:]):
+            from lakehand.spark.change_stream import plan_of
+
+            return plan_of(table, asked)
+        if not asked.from_latest and all(bound is None for bound in bounds):
+            message = "the changes need a start: startingVersion or startingTimestamp"
+            raise ValidationError(message, field="startingVersion")
+        return supported.plan_changes(ChangeSpan(under_latest=True), columns=asked.columns)
+
+    def _table(self, asked: SourceOptions | ChangeOptions) -> FormatTable:
+        store = self._store(asked)
+        return detect_format(store).open(store, settings=asked.settings)
+
     def _asked(self, use: Use) -> SourceOptions:
         return SourceOptions.of(self.options, use=use)
 
-    def _store(self, asked: SourceOptions) -> Store:
-        return open_store(asked.path, self._storage_options).with_settings(asked.settings)
+    def _store(self, asked: SourceOptions | ChangeOptions) -> Store:
+        return open_named_store(asked.path, self._storage_options).with_settings(asked.settings)
 
 
 # Reading
@@ -155,7 +207,7 @@ class LakehandSource(DataSource):
 
 def frame_of(scan: Scan, spark: Any) -> DataFrame:
     """Return a frame of the rows of `scan`. Its files are read when the frame is."""
-    schema = spark_schema(scan)
+    schema = spark_schema(scan.schema)
     read = _ReadInTasks(
         scan=scan.without_files(),
         # Packed one by one, so that a task unpacks its own files only.
@@ -204,7 +256,7 @@ class _Reader(DataSourceReader):
     def __init__(self, scan: Scan) -> None:
         self._scan = scan.without_files()
         self._pieces: list[InputPartition] = [_Piece(files) for files in bins_of(scan.files)]
-        self._schema = arrow_of(spark_schema(scan))
+        self._schema = arrow_of(spark_schema(scan.schema))
         self._versions = versions()
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -358,10 +410,10 @@ def _optional_type(type_: pa.DataType) -> pa.DataType:
     return type_
 
 
-def spark_schema(scan: Scan) -> StructType:
+def spark_schema(schema: pa.Schema) -> StructType:
     """Return the columns of a read as Spark knows them."""
     try:
-        return from_arrow_schema(scan.schema, prefer_timestamp_ntz=True)
+        return from_arrow_schema(schema, prefer_timestamp_ntz=True)
     except PySparkTypeError as error:
         message = f"Spark has no type for a column of the table: {error}"
         raise SchemaMismatchError(message, hint="choose other columns with `columns`") from error

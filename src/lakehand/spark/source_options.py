@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar
 
 import pyarrow as pa
 
 from lakehand.errors import UnknownSettingError, ValidationError
-from lakehand.model.quantities import parse_names
+from lakehand.model.quantities import parse_bool, parse_bytes, parse_count, parse_names
 from lakehand.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from lakehand.model.work import DataFile
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 #: What a source is asked for.
-Use = Literal["read", "write", "stream"]
+Use = Literal["read", "changes", "write", "stream"]
 
 #: Options that are no settings, by all of their spellings, for each use.
 _NAMES: dict[Use, dict[str, str]] = {
@@ -30,6 +28,23 @@ _NAMES: dict[Use, dict[str, str]] = {
         "versionasof": "version",
         "timestamp": "timestamp",
         "timestampasof": "timestamp",
+    },
+    "changes": {
+        "path": "path",
+        "columns": "columns",
+        "readchangefeed": "changes",
+        "startingversion": "from_version",
+        "from_version": "from_version",
+        "startingtimestamp": "from_timestamp",
+        "from_timestamp": "from_timestamp",
+        "endingversion": "to_version",
+        "to_version": "to_version",
+        "endingtimestamp": "to_timestamp",
+        "to_timestamp": "to_timestamp",
+        "maxfilespertrigger": "max_files_per_trigger",
+        "max_files_per_trigger": "max_files_per_trigger",
+        "maxbytespertrigger": "max_bytes_per_trigger",
+        "max_bytes_per_trigger": "max_bytes_per_trigger",
     },
     "write": {
         "path": "path",
@@ -66,26 +81,94 @@ class SourceOptions:
     @classmethod
     def of(cls, options: Mapping[str, str], *, use: Use) -> Self:
         """Read options; ValidationError, which names those there are, if one is not known."""
-        names, found, settings = _NAMES[use], dict[str, str](), dict[str, Any]()
-        for name, value in options.items():
-            place = names.get(name.lower())
-            if place is not None:
-                found[place] = value
-            else:
-                settings[_setting(name, use)] = value
-        if not found.get("path"):
-            message = "the path of the table is missing"
-            raise ValidationError(message, field="path", hint="give load, save or start its path")
-        columns = found.get("columns")
+        found, settings = _sorted_out(options, use)
         return cls(
             path=found["path"],
-            columns=None if columns is None else _names(columns),
+            columns=_columns(found),
             where=found.get("where"),
             version=_number(found, "version"),
             timestamp=found.get("timestamp"),
             epoch=_number(found, "epoch"),
             settings=Settings(settings),
         )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChangeOptions:
+    """The options of a read of the change data feed, checked."""
+
+    path: str
+    columns: tuple[str, ...] | None
+    from_version: int | None
+    from_timestamp: str | None
+    to_version: int | None
+    to_timestamp: str | None
+    #: Begin with the version after the latest one.
+    from_latest: bool
+    #: Files and bytes of one micro-batch; None: no such limit.
+    max_files: int | None
+    max_bytes: int | None
+    settings: Settings
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> Self:
+        """Read options; ValidationError for those that are not known or not numbers."""
+        found, settings = _sorted_out(options, "changes")
+        from_latest = found.get("from_version", "").lower() == "latest"
+        if from_latest:
+            del found["from_version"]
+        return cls(
+            path=found["path"],
+            columns=_columns(found),
+            from_version=_number(found, "from_version"),
+            from_timestamp=found.get("from_timestamp"),
+            to_version=_number(found, "to_version"),
+            to_timestamp=found.get("to_timestamp"),
+            from_latest=from_latest,
+            max_files=_limit(found, "max_files_per_trigger", parse_count),
+            max_bytes=_limit(found, "max_bytes_per_trigger", parse_bytes),
+            settings=Settings(settings),
+        )
+
+
+def wants_changes(options: Mapping[str, str]) -> bool:
+    """Say whether the change data feed is asked for, and not the rows of a version."""
+    asked = [value for name, value in options.items() if name.lower() == "readchangefeed"]
+    try:
+        return bool(asked) and parse_bool(asked[0])
+    except ValueError as error:
+        raise ValidationError(f"readChangeFeed: {error}", field="readChangeFeed") from error
+
+
+def _limit(found: Mapping[str, str], name: str, parse: Callable[[str], int]) -> int | None:
+    text = found.get(name)
+    try:
+        number = None if text is None else parse(text)
+    except ValueError as error:
+        raise ValidationError(f"{name}: {error}", field=name, value=text) from error
+    if number is not None and number < 1:
+        raise ValidationError(f"{name} must be at least 1", field=name, value=text)
+    return number
+
+
+def _sorted_out(options: Mapping[str, str], use: Use) -> tuple[dict[str, str], dict[str, Any]]:
+    """Return the options that are no settings, and the settings."""
+    names, found, settings = _NAMES[use], dict[str, str](), dict[str, Any]()
+    for name, value in options.items():
+        place = names.get(name.lower())
+        if place is not None:
+            found[place] = value
+        else:
+            settings[_setting(name, use)] = value
+    if not found.get("path"):
+        message = "the path of the table is missing"
+        raise ValidationError(message, field="path", hint="give load, save or start its path")
+    return found, settings
+
+
+def _columns(found: Mapping[str, str]) -> tuple[str, ...] | None:
+    columns = found.get("columns")
+    return None if columns is None else _names(columns)
 
 
 def _setting(name: str, use: Use) -> str:
@@ -140,9 +223,19 @@ _OPENING_BYTES = 4 * 2**20
 _BATCH_ROWS = 64 * 1024
 
 
-def bins_of(files: Sequence[DataFile]) -> list[tuple[DataFile, ...]]:
+class Sized(Protocol):
+    """A file of known size."""
+
+    @property
+    def bytes(self) -> int: ...
+
+
+_File = TypeVar("_File", bound=Sized)
+
+
+def bins_of(files: Sequence[_File]) -> list[tuple[_File, ...]]:
     """Share files out among tasks, large ones first."""
-    bins: list[list[DataFile]] = []
+    bins: list[list[_File]] = []
     size = _TASK_BYTES + 1
     for file in sorted(files, key=lambda file: file.bytes, reverse=True):
         cost = file.bytes + _OPENING_BYTES

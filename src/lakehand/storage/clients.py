@@ -41,10 +41,11 @@ def open_client(
 ) -> ObjectStore:
     """Create a client. No request is made yet, but invalid options raise an error."""
     container = location.container.partition("@")[0]
+    settings: dict[str, Any] = {"client_options": connection.client, "retry_config": retry}
+    if connection.credentials is not None:
+        settings["credential_provider"] = connection.credentials
     try:
-        return _OPENERS[location.scheme](
-            container, connection.config, client_options=connection.client, retry_config=retry
-        )
+        return _OPENERS[location.scheme](container, connection.config, **settings)
     except obstore_errors.UnknownConfigurationKeyError as error:
         name = next((key for key in connection.config if f"'{key}'" in str(error)), None)
         message = f"{location.scheme}:// stores have no option {name!r}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
 
 from lakehand.errors import ValidationError
+from lakehand.storage.aws_credentials import RenewedCredentials, find_aws_profile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,6 +31,7 @@ _TIMEOUTS = {"connect_timeout": "5s", "read_timeout": "20s", "timeout": "10min"}
 _PREFIXES = {"s3": ("aws_",), "r2": ("aws_", "r2_"), "az": ("azure_storage_", "azure_")}
 _PREFIXES |= {"abfss": _PREFIXES["az"], "gs": ("google_",)}
 # Names that other tools use for the same option.
+_AZURE_ALIASES = {"account": "account_name", "key": "account_key", "sas_token": "sas_key"}
 _ALIASES = {
     "endpoint_url": "endpoint",
     "endpoint_url_s3": "endpoint",
@@ -53,8 +55,15 @@ _ENVIRONMENT = {
         "AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_SAS_KEY",
         "AZURE_STORAGE_CLIENT_ID", "AZURE_STORAGE_CLIENT_SECRET", "AZURE_STORAGE_TENANT_ID",
         "AZURE_STORAGE_TOKEN", "AZURE_STORAGE_ENDPOINT", "AZURE_STORAGE_USE_EMULATOR",
+        # As Azure's own tools name them.
+        "AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_KEY", "AZURE_STORAGE_SAS_TOKEN",
+        "AZURE_CLIENT_ID", "AZURE_CLIENT_SECRET", "AZURE_TENANT_ID",
+        "AZURE_FEDERATED_TOKEN_FILE",
     ),
-    "gs": ("GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_KEY", "GOOGLE_BEARER_TOKEN"),
+    "gs": (
+        "GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_KEY", "GOOGLE_BEARER_TOKEN",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+    ),
 }  # fmt: skip
 _ENVIRONMENT["abfss"] = _ENVIRONMENT["az"]
 #: Certificates and JSON, which contain line breaks.
@@ -78,10 +87,18 @@ class Connection:
     config: Options = field(default_factory=Options)
     #: Options of the HTTP client.
     client: Mapping[str, str | bool] = field(default_factory=dict, repr=False)
+    #: Of a profile of AWS or of a catalog, if the options hold no keys.
+    credentials: RenewedCredentials | None = field(default=None, repr=False)
 
     def as_options(self) -> Options:
-        """Return options that create the same connection in any process."""
-        return Options(self.config | {name: str(value) for name, value in self.client.items()})
+        """Return options for other libraries, with the keys that are valid now."""
+        options = Options(self.config | {name: str(value) for name, value in self.client.items()})
+        if self.credentials is not None:
+            keys = self.credentials.current()
+            options["access_key_id"] = keys.access_key_id
+            options["secret_access_key"] = keys.secret_access_key
+            options |= {"session_token": keys.session_token} if keys.session_token else {}
+        return options
 
     @property
     def endpoint(self) -> str | None:
@@ -93,6 +110,7 @@ def connect_options(
     options: Mapping[str, str] | None,
     *,
     environment: Mapping[str, str] | None = None,
+    credentials: RenewedCredentials | None = None,
 ) -> Connection:
     """Merge options (first), the URL and the environment (last) into one connection.
 
@@ -101,11 +119,16 @@ def connect_options(
     """
     given = _without_empty(_normalised(location.scheme, options or {}))
     surroundings = _from_environment(location.scheme, environment)
-    if any(name in given for name in _S3_CREDENTIALS):
+    if credentials or any(name in given for name in (*_S3_CREDENTIALS, "profile")):
         # An access key from one source and a secret key from another would fail later with an
-        # unclear error.
+        # unclear error. A profile that is asked for by name is used, whatever the environment has.
         surroundings = {k: v for k, v in surroundings.items() if k not in _S3_CREDENTIALS}
     merged = {**surroundings, **location.options, **given}
+    if location.scheme == "s3" and credentials is None:
+        variables = os.environ if environment is None else environment
+        credentials, of_profile = find_aws_profile(merged, variables)
+        merged = {**of_profile, **merged}
+        merged.pop("profile", None)
     if location.scheme == "r2":
         merged = _with_r2_endpoint(merged)
     client: dict[str, str | bool] = dict(_TIMEOUTS)
@@ -113,7 +136,7 @@ def connect_options(
         value = merged.pop(name)
         client[name] = _is_true(value) if name in _BOOLEAN_CLIENT_OPTIONS else value
     _check_endpoint(merged.get("endpoint"), allow_http=bool(client.get("allow_http")))
-    return Connection(config=Options(merged), client=client)
+    return Connection(config=Options(merged), client=client, credentials=credentials)
 
 
 def _normalised(scheme: str, options: Mapping[str, str]) -> dict[str, str]:
@@ -122,7 +145,8 @@ def _normalised(scheme: str, options: Mapping[str, str]) -> dict[str, str]:
         short = name.lower()
         for prefix in _PREFIXES.get(scheme, ()):
             short = short.removeprefix(prefix)
-        known = _ALIASES.get(short, short) if scheme in {"s3", "r2"} else short
+        aliases = _ALIASES if scheme in {"s3", "r2"} else _AZURE_ALIASES
+        known = aliases.get(short, short)
         names[known] = _printable(known, str(value))
     return names
 

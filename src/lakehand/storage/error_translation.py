@@ -124,7 +124,8 @@ _RULES = (
     _Rule(
         lambda failure: failure.needs_credentials,
         errors.AccessDeniedError,
-        "pass the credentials as options or environment variables",
+        "pass the credentials as options or environment variables; for profiles and SSO of AWS:"
+        " pip install 'lakehand[aws]'",
     ),
     _Rule(
         lambda failure: failure.code == "NoSuchBucket",

@@ -180,7 +180,7 @@ class CountingStore(Store):
         super().__init__(
             _CountingBackend(store),
             location=store._location,  # noqa: SLF001
-            options=store._options,  # noqa: SLF001
+            connection=store._connection,  # noqa: SLF001
             retry=store._retry,  # noqa: SLF001
             clock=store._clock,  # noqa: SLF001
         )
@@ -330,7 +330,7 @@ class FaultStore(Store):
         super().__init__(
             _FaultBackend(store, list(faults), clock),
             location=store._location,  # noqa: SLF001
-            options=store._options,  # noqa: SLF001
+            connection=store._connection,  # noqa: SLF001
             retry=retry,
             clock=clock,
         )

@@ -123,7 +123,7 @@ _VIRTUAL_HOST = re.compile(
 _R2_HOST = re.compile(
     r"(?P<account>[^.]+)(?:\.(?P<jurisdiction>[^.]+))?\.r2\.cloudflarestorage\.com"
 )
-_AZURE_HOST = re.compile(r"(?P<account>[^.]+)\.(?:dfs|blob)\..+")
+_AZURE_HOST = re.compile(r"(?P<account>[^.]+)\.(?:dfs|blob)\.(?P<domain>.+)")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -315,12 +315,16 @@ def _r2(_scheme: str, authority: str, path: str) -> Location:
 
 
 def _azure(scheme: str, authority: str, path: str) -> Location:
-    canonical = "abfss" if scheme.startswith("abfs") else "az"
+    canonical = "az" if scheme == "az" else "abfss"
     container, _, host = authority.partition("@")
     if not host:
         return _rebuild(canonical, container, _inner_path(path), {})
-    match = _AZURE_HOST.fullmatch(host)
-    account = match["account"] if match else host
+    if match := _AZURE_HOST.fullmatch(host):
+        # One table has one URL, through whichever of the two services it is named.
+        account, host = match["account"], f"{match['account']}.dfs.{match['domain']}"
+    else:
+        account = host
+    authority = f"{container}@{host}"
     return _rebuild("abfss", authority, _inner_path(path), {"account_name": account})
 
 
@@ -337,6 +341,8 @@ _PARSERS: Mapping[str, Callable[[str, str, str], Location]] = {
     "az": _azure,
     "abfs": _azure,
     "abfss": _azure,
+    "wasb": _azure,
+    "wasbs": _azure,
     "gs": _bucket,
     "gcs": _bucket,
     "memory": _bucket,

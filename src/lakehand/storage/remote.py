@@ -236,13 +236,19 @@ class RemoteBackend:
 
     @property
     def _client(self) -> ObjectStore:
-        require_own_process()
+        self._check_client()
         return self._whole_client
 
     @property
     def _repeating_client(self) -> ObjectStore:
-        require_own_process()
+        self._check_client()
         return self._part_client
+
+    def _check_client(self) -> None:
+        require_own_process()
+        if self._connection.credentials is not None:
+            # Here, because an error inside obstore's call for them would be hidden by its own.
+            self._connection.credentials.current()
 
     def _name(self, key: str) -> str:
         return join_key(self._root, key) if key else self._root

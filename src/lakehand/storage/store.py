@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
 
 from lakehand import errors
 from lakehand.observe.clock import Clock, SystemClock
-from lakehand.storage.connection_options import Options, connect_options
+from lakehand.storage.connection_options import Connection, Options, connect_options
 from lakehand.storage.location import (
     check_key,
     check_keys,
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lakehand.settings import Settings
+    from lakehand.storage.aws_credentials import RenewedCredentials
     from lakehand.storage.location import Location
 
 P = ParamSpec("P")
@@ -41,16 +42,29 @@ _COPY_BYTES = 4 * 2**20
 _DELETE_BATCH = 10_000
 
 
-def open_store(uri: str | Path, options: Mapping[str, str] | None = None) -> Store:
+def open_store(
+    uri: str | Path,
+    options: Mapping[str, str] | None = None,
+    *,
+    credentials: RenewedCredentials | None = None,
+) -> Store:
     """Open the root of a table: a path, or a URL of any supported store.
 
     `options` are connection options (`endpoint`, `region`, `access_key_id`, `allow_http`, ...); the
-    environment variables of the store provide the others. No request is made yet.
+    environment variables of the store provide the others. `credentials` are used for S3 in place
+    of those. No request is made yet.
     """
-    return _open(parse_location(uri), options)
+    location = parse_location(uri)
+    if credentials is None:
+        return _open(location, options)
+    return _open(location, None, connect_options(location, options, credentials=credentials))
 
 
-def _open(location: Location, options: Mapping[str, str] | None) -> Store:
+def _open(
+    location: Location,
+    options: Mapping[str, str] | None,
+    connection: Connection | None = None,
+) -> Store:
     if location.scheme == "memory":
         from lakehand.storage.memory import MemoryStore
 
@@ -61,9 +75,8 @@ def _open(location: Location, options: Mapping[str, str] | None) -> Store:
         return Store(LocalBackend(location.path), location=location)
     from lakehand.storage.remote import RemoteBackend
 
-    connection = connect_options(location, options)
-    backend = RemoteBackend(location, connection)
-    return Store(backend, location=location, options=connection.as_options())
+    connection = connection or connect_options(location, options)
+    return Store(RemoteBackend(location, connection), location=location, connection=connection)
 
 
 class Store:
@@ -78,14 +91,14 @@ class Store:
         backend: Backend,
         *,
         location: Location,
-        options: Mapping[str, str] | None = None,
+        connection: Connection | None = None,
         retry: RetryPolicy | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._backend = backend
         self._location = location
         #: Complete, so that another store of the same bucket can be opened in any process.
-        self._options = Options(options or {})
+        self._connection = connection
         self._retry = retry or RetryPolicy()
         self._clock = clock or SystemClock()
         #: Stores of absolute paths in the log, by URL of their root.
@@ -114,7 +127,7 @@ class Store:
 
     def connection_options(self) -> Options:
         """Return the connection options, including secrets, for other libraries."""
-        return Options(self._options)
+        return self._connection.as_options() if self._connection else Options()
 
     def with_settings(self, settings: Settings) -> Self:
         """Return the same store with the retry policy of `settings`, if they set one.
@@ -352,13 +365,14 @@ class Store:
         """Open another root, with this store's options only if it is in the same bucket."""
         location = parse_location(uri)
         is_near = location.is_same_bucket(self._location)
-        return _open(location, self._options if is_near else None)
+        return _open(location, None, self._connection if is_near else None)
 
     def _open_root_of(self, target: Location) -> Store:
         root = target.root()
         if root.url not in self._other_stores:
-            options = self._options if root.is_same_bucket(self._location) else None
-            self._other_stores[root.url] = _open(root, options)._with_retry(self._retry)  # noqa: SLF001
+            connection = self._connection if root.is_same_bucket(self._location) else None
+            store = _open(root, None, connection)
+            self._other_stores[root.url] = store._with_retry(self._retry)  # noqa: SLF001
         return self._other_stores[root.url]
 
     def __getstate__(self) -> dict[str, object]:

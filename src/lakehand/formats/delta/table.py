@@ -13,12 +13,19 @@ import pyarrow.compute as pc
 
 from lakehand.errors import CorruptLogError, NotATableError
 from lakehand.formats.base import Capabilities, Operation
-from lakehand.formats.delta.checkpoints.checkpoint import checkpoint_if_due, write_checkpoint
+from lakehand.formats.delta.checkpoints.checkpoint import (
+    checkpoint_due,
+    checkpoint_if_due,
+    list_checkpoints,
+    read_checkpoint,
+    write_checkpoint,
+)
 from lakehand.formats.delta.commits import commit, create
 from lakehand.formats.delta.commits.head import Head, Heads
+from lakehand.formats.delta.commits.property_change import plan_properties
 from lakehand.formats.delta.commits.schema_change import evolve
 from lakehand.formats.delta.deletion_vectors.row_deletion import require_deletion
-from lakehand.formats.delta.log import history
+from lakehand.formats.delta.log import history, summaries
 from lakehand.formats.delta.log.history import file_versions, files_of, proof_of, proved_commit
 from lakehand.formats.delta.log.listing import list_commits
 from lakehand.formats.delta.log.replay import live_actions
@@ -30,7 +37,7 @@ from lakehand.formats.delta.protocol.clustering import (
     order_marks,
     stored_orders,
 )
-from lakehand.formats.delta.protocol.features import require_read, require_write
+from lakehand.formats.delta.protocol.features import require_read, require_write, supported_features
 from lakehand.formats.delta.protocol.names import (
     LOG_DIRECTORY,
     OTHER_PATHS,
@@ -38,6 +45,7 @@ from lakehand.formats.delta.protocol.names import (
     parse_log_name,
 )
 from lakehand.formats.delta.protocol.schema import physical_name
+from lakehand.formats.delta.read.change_feed import ChangeScan, plan_changes
 from lakehand.formats.delta.repair.file_check import (
     duplicate_files,
     missing_files,
@@ -77,11 +85,13 @@ if TYPE_CHECKING:
     from lakehand.model.maintenance import ExtraRetention, LogCleanup, OldValues
     from lakehand.model.order import Order
     from lakehand.model.remedies import Consent, FileRepair
-    from lakehand.model.reports import Difference, HistoryEntry
+    from lakehand.model.reports import CheckpointEntry, Difference, HistoryEntry
     from lakehand.model.retention import Deletion, DeletionOutcome, Forgotten, Protection
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.table_head import Evolution, TableHead
+    from lakehand.model.table_summary import LogLook, TableSummary
     from lakehand.model.verification import Finding, LogCheck, LogRepair
+    from lakehand.model.work import ChangeSpan, PropertyPlan, PropertyWish
     from lakehand.storage import Store
 
 
@@ -143,6 +153,17 @@ class DeltaFormat:
 
     def latest_version(self, store: Store, *, after: int | None = None) -> int | None:
         return max(list_commits(store, -1 if after is None else after), default=None)
+
+    def look(self, store: Store, *, known: int | None = None) -> LogLook | None:
+        return summaries.look_at_log(store, known=known)
+
+    def update_summary(
+        self, store: Store, look: LogLook, before: TableSummary | None = None
+    ) -> TableSummary | None:
+        return summaries.update_summary(store, look, before)
+
+    def summarize(self, snapshot: Snapshot, look: LogLook | None = None) -> TableSummary:
+        return summaries.summarize_snapshot(snapshot, look)
 
     def version_of_key(self, key: str) -> int | None:
         match parse_log_name(key):
@@ -318,6 +339,17 @@ class DeltaTable(DeltaUpkeep):
     def file_versions(self, snapshot: Snapshot) -> pa.Array:
         return file_versions(self.store, snapshot.files["path"], until=snapshot.version)
 
+    def plan_properties(self, snapshot: Snapshot, wish: PropertyWish) -> PropertyPlan:
+        return plan_properties(snapshot, wish)
+
+    def features(self, snapshot: Snapshot) -> tuple[str, ...]:
+        state: DeltaState = snapshot.native
+        return supported_features(state.protocol)
+
+    def plan_changes(self, span: ChangeSpan, *, columns: Sequence[str] | None = None) -> ChangeScan:
+        zone = self._settings.partition_time_zone
+        return plan_changes(self.store, span, columns=columns, time_zone=zone)
+
     def restoring_change(self, snapshot: Snapshot, wanted: Snapshot) -> Change:
         return restoring_change(self, snapshot, wanted)
 
@@ -435,6 +467,17 @@ class DeltaTable(DeltaUpkeep):
     def checkpoint(self, *, version: int | None = None) -> Mapping[str, Any]:
         return write_checkpoint(self.store, version=version, clock=self._clock).to_json()
 
+    def checkpoints(self) -> Sequence[CheckpointEntry]:
+        return list_checkpoints(self.store)
+
+    def read_checkpoint(self, version: int | None) -> pa.Table:
+        return read_checkpoint(self.store, version)
+
+    def is_checkpoint_due(self) -> bool:
+        state = load_state_at(self.store)
+        settings = self._settings_with(state.metadata.configuration)
+        return checkpoint_due(state.segment, settings.checkpoint_interval)
+
 
 def _physical_partition_columns(snapshot: Snapshot) -> list[str]:
     state: DeltaState = snapshot.native
@@ -448,10 +491,12 @@ if TYPE_CHECKING:
     _polling: type[optional.SupportsPolling] = DeltaFormat
     _appends: type[optional.SupportsAppends] = DeltaTable
     _byte_copy: type[optional.SupportsByteCopy] = DeltaTable
+    _change_feed: type[optional.SupportsChangeFeed] = DeltaTable
     _checkpoints: type[optional.SupportsCheckpoints] = DeltaTable
     _clustering: type[optional.SupportsClustering] = DeltaTable
     _clustering_columns: type[optional.SupportsClusteringColumns] = DeltaTable
     _log_repair: type[optional.SupportsLogRepair] = DeltaTable
+    _properties: type[optional.SupportsProperties] = DeltaTable
     _purge: type[optional.SupportsPurge] = DeltaTable
     _removed_files: type[optional.SupportsRemovedFiles] = DeltaTable
     _restore: type[optional.SupportsRestore] = DeltaTable

@@ -14,10 +14,15 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakehand.errors import CorruptFileError, VersionNotFoundError
 from lakehand.formats.delta.checkpoints.checkpoint_rows import action_rows, in_groups
 from lakehand.formats.delta.checkpoints.content import CheckpointContent, open_content
 from lakehand.formats.delta.checkpoints.files import (
     ActionFile,
+    read_json,
     total_counts,
     verify_actions,
     write_json,
@@ -26,15 +31,17 @@ from lakehand.formats.delta.checkpoints.files import (
 from lakehand.formats.delta.checkpoints.last_checkpoint import (
     CheckpointCheck,
     check_checkpoint,
+    sidecar_keys,
     write_last_checkpoint,
 )
-from lakehand.formats.delta.log.listing import CheckpointFiles, LogSegment, find_segment
+from lakehand.formats.delta.log.listing import CheckpointFiles, LogSegment, find_segment, list_log
 from lakehand.formats.delta.protocol.names import (
     SIDECAR_DIRECTORY,
     classic_checkpoint_key,
     sidecar_key,
     v2_checkpoint_key,
 )
+from lakehand.model.reports import CheckpointEntry
 from lakehand.observe import get_logger, log_event
 from lakehand.observe.clock import Clock, SystemClock
 from lakehand.observe.steps import Step, reached
@@ -75,6 +82,54 @@ def checkpoint_due(segment: LogSegment, interval: int) -> bool:
     """Say whether the newest complete checkpoint is `interval` or more commits behind."""
     newest = -1 if segment.checkpoint_version is None else segment.checkpoint_version
     return segment.version - newest >= interval
+
+
+def list_checkpoints(store: Store) -> list[CheckpointEntry]:
+    """Return all complete checkpoints, the newest and preferred first."""
+    found = sorted(list_log(store).checkpoints, key=lambda one: one.rank, reverse=True)
+    return [
+        CheckpointEntry(
+            version=one.version,
+            kind=one.kind,
+            files=one.keys,
+            bytes=one.bytes,
+            modified_at=one.modified_at,
+        )
+        for one in found
+    ]
+
+
+def read_checkpoint(store: Store, version: int | None) -> pa.Table:
+    """Return the actions of the newest checkpoint, or of `version`, with those of its sidecars."""
+    known = list_checkpoints(store)
+    chosen = next((one for one in known if version in {None, one.version}), None)
+    if chosen is None:
+        versions = ", ".join(str(one.version) for one in known) or "none"
+        raise VersionNotFoundError(
+            f"{store.url} has no complete checkpoint{'' if version is None else f' of {version}'};"
+            f" it has those of versions: {versions}",
+            table=store.url,
+            version=version,
+            hint="`lakehand checkpoint` writes one",
+        )
+    try:
+        keys = chosen.files
+        tables = [_read_actions(store, key) for key in keys]
+        if any("sidecar" in table.column_names for table in tables):
+            tables += [_read_actions(store, key) for key in sidecar_keys(store, keys)]
+        return pa.concat_tables(tables, promote_options="permissive")
+    except (pa.ArrowException, ValueError) as error:
+        message = (
+            f"the checkpoint of version {chosen.version} of {store.url} cannot be read: {error}"
+        )
+        raise CorruptFileError(message, table=store.url, path=chosen.files[0]) from error
+
+
+def _read_actions(store: Store, key: str) -> pa.Table:
+    if key.endswith(".json"):
+        return read_json(store, key)
+    with store.open_reader(key) as source, pq.ParquetFile(source) as file:
+        return file.read()
 
 
 def checkpoint_if_due(

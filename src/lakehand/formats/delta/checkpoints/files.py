@@ -211,12 +211,14 @@ def write_classic_copy(store: Store, checkpoint: CheckpointCheck) -> str | None:
         delete_hadoop_sum(store, key)
         store.put(key, store.get(top))
         return key
-    rows = _rows([load_json(line) for line in store.get(top).splitlines() if line.strip()])
+    rows = read_json(store, top)
     verify_actions(store, write_parquet(store, key, [rows], rows.schema))
     return key
 
 
-def _rows(lines: list[dict[str, Any]]) -> pa.Table:
+def read_json(store: Store, key: str) -> pa.Table:
+    """Return the actions of a top file in JSON, one row each and one column for each kind."""
+    lines = [load_json(line) for line in store.get(key).splitlines() if line.strip()]
     columns = {
         kind: pa.array([as_pairs(line.get(kind)) for line in lines], type_)
         for kind, type_ in _TOP_KINDS.items()

@@ -63,7 +63,7 @@ def check_checkpoint(store: Store, checkpoint: CheckpointFiles) -> CheckpointChe
     try:
         files += [count_actions(store, key) for key in checkpoint.keys]
         if any(file.counts.get("sidecar") for file in files):
-            files += [count_actions(store, key) for key in _sidecars(store, checkpoint.keys)]
+            files += [count_actions(store, key) for key in sidecar_keys(store, checkpoint.keys)]
         problem = _wrong_count(checkpoint, total_counts(files))
     except (CorruptFileError, ObjectNotFoundError, UnsafePathError) as error:
         problem = error.message
@@ -85,7 +85,8 @@ def _wrong_count(checkpoint: CheckpointFiles, counts: Mapping[str, int]) -> str 
     return f"it holds {' and '.join(wrong)} where one is needed" if wrong else None
 
 
-def _sidecars(store: Store, keys: Iterable[str]) -> list[str]:
+def sidecar_keys(store: Store, keys: Iterable[str]) -> list[str]:
+    """Return the sidecars that files of a checkpoint name."""
     paths = chain.from_iterable(_sidecar_paths(store, key) for key in keys)
     return [sidecar_key(path) for path in paths]
 

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from lakehand.model.work import Change, Replacement
 
 
+_TRACKING = "rowTracking"
+
+
 def rebase(change: Change, head: Head, winner: Commit) -> Change:
     """Return what is left of `change` once `winner`, the version after `head`, is in the log.
 
@@ -93,6 +96,23 @@ def _stop_clustering_if_columns_changed(change: Change, head: Head, winner: Comm
     if changed and change.parameters.get("clusterBy"):
         raise _replan(change, head, winner, "changed the columns that the table is clustered by")
     return change
+
+
+def _stop_if_domain_changed(change: Change, head: Head, winner: Commit) -> Change:
+    """Give way to a writer that set the same domain: this change would undo it unseen."""
+    said = {item["domainMetadata"]["domain"] for item in change.native if "domainMetadata" in item}
+    if said.isdisjoint(domain["domain"] for domain in winner.domains):
+        return change
+    raise _replan(change, head, winner, "changed the columns that the table is clustered by")
+
+
+def _stop_if_files_lack_row_ids(change: Change, head: Head, winner: Commit) -> Change:
+    """Refuse to start row tracking over files that were added without row ids."""
+    said = [item["protocol"] for item in change.native if "protocol" in item]
+    starts = any(_TRACKING in (protocol.get("writerFeatures") or ()) for protocol in said)
+    if not starts or _TRACKING in (head.protocol.writer_features or ()) or not winner.adds:
+        return change
+    raise _replan(change, head, winner, "added files without row ids")
 
 
 def _stop_if_files_are_there(change: Change, head: Head, winner: Commit) -> Change:
@@ -190,6 +210,8 @@ _RULES: tuple[Callable[[Change, Head, Commit], Change], ...] = (
     _stop_if_protocol_changed,
     _stop_if_metadata_changed,
     _stop_clustering_if_columns_changed,
+    _stop_if_domain_changed,
+    _stop_if_files_lack_row_ids,
     _stop_if_files_are_there,
     _drop_touched_groups,
     _drop_touched_statistics,

@@ -89,7 +89,7 @@ def _metadata(
         schema, highest = assign_column_ids(schema, table_id=table_id)
         configuration["delta.columnMapping.maxColumnId"] = str(highest)
     if "rowTracking" in features_asked_for(asked):
-        configuration |= _row_tracking_columns()
+        configuration |= row_tracking_columns()
     return Metadata(
         id=table_id,
         schema_string=schema.to_json(),
@@ -145,7 +145,8 @@ def _structs(type_: Any) -> list[StructType]:
     return []
 
 
-def _row_tracking_columns() -> dict[str, str]:
+def row_tracking_columns() -> dict[str, str]:
+    """Return properties that name the columns in which files hold row ids."""
     return {
         ROW_ID_PROPERTY: f"_row-id-col-{uuid.uuid4()}",
         ROW_VERSION_PROPERTY: f"_row-commit-version-col-{uuid.uuid4()}",
@@ -158,7 +159,7 @@ def _protocol(metadata: Metadata, asked: set[str]) -> Protocol:
     if mapping_mode(metadata.configuration) is not MappingMode.NONE:
         needed.add("columnMapping")
     for name in sorted(needed):
-        _require_writable(name)
+        require_writable(name, operation="create")
     if needed <= set(_ALWAYS):
         return Protocol(min_reader_version=1, min_writer_version=2)
     listed = sorted(needed | set(_ALWAYS))
@@ -176,12 +177,13 @@ def features_of_columns(metadata: Metadata) -> set[str]:
     return {name for type_, name in _FEATURES_BY_TYPE.items() if has_type(type_)(metadata)}
 
 
-def _require_writable(name: str) -> None:
+def require_writable(name: str, *, operation: str) -> None:
+    """Raise RefusedError for a feature with which lakehand could not write the table."""
     feature = FEATURES.get(name)
     reason = "lakehand does not know it" if feature is None else feature.reason
     if feature is None or Verdict.REFUSED in {feature.read, feature.rewrite, feature.append}:
-        message = f"no table with the feature {name} is created: {reason}"
-        raise errors.RefusedError(message, operation="create", feature=name)
+        message = f"the feature {name} cannot be added to a table: {reason}"
+        raise errors.RefusedError(message, operation=operation, feature=name)
 
 
 def _version_0(metadata: Metadata, protocol: Protocol, *, token: str, clock: Clock) -> bytes:

@@ -11,8 +11,9 @@ from lakehand.formats.delta.commits.head import (
     assigns_row_ids,
     high_water_mark_action,
 )
-from lakehand.formats.delta.protocol.actions import row_count
+from lakehand.formats.delta.protocol.actions import Metadata, Protocol, row_count
 from lakehand.formats.delta.protocol.clustering import shared_cube
+from lakehand.formats.delta.protocol.features import uses_in_commit_timestamps
 from lakehand.formats.delta.protocol.names import OTHER_PATHS, encode_path
 
 if TYPE_CHECKING:
@@ -38,22 +39,46 @@ _TAKEN_FROM_STAGED = ("partitionValues", "stats", "tags", "clusteringProvider", 
 def draft_commit(change: Change, head: Head, *, token: str, now_ms: int) -> bytes:
     """Return the bytes of the version after `head`, with all that depends on time and place new."""
     timestamp_ms = head.next_timestamp(now_ms)
+    starts_timestamps = _starts_timestamps(change, head)
     adds, mark = _adds(change, head, now_ms)
     adds += [_refreshed(refreshed) for refreshed in change.refreshed]
     removes = [remove for file in change.all_removes for remove in _removes(file, change, now_ms)]
     info = commit_info(
         change, head, adds=adds, removes=removes, token=token, timestamp_ms=timestamp_ms
     )
+    if starts_timestamps:
+        info = {"inCommitTimestamp": timestamp_ms, **info}
     actions: list[tuple[str, Mapping[str, Any]]] = [("commitInfo", info)]
     if change.transaction is not None:
         actions.append(("txn", _transaction(change, now_ms)))
     if mark != head.row_id_high_water_mark:
         actions.append(("domainMetadata", high_water_mark_action(mark)))
-    actions += [item for described in change.native for item in described.items()]
+    for kind, action in (item for described in change.native for item in described.items()):
+        is_first = kind == "metaData" and starts_timestamps
+        actions.append((kind, _enabled_now(action, head, timestamp_ms) if is_first else action))
     actions += [("remove", remove) for remove in removes]
     actions += [("add", add) for add in adds]
     actions += [("cdc", _change_file(file)) for file in change.changes]
     return encode_actions(actions)
+
+
+def _starts_timestamps(change: Change, head: Head) -> bool:
+    """Say whether the table keeps the time in each commit from this commit on."""
+    said = {kind: action for item in change.native for kind, action in item.items()}
+    if head.uses_in_commit_timestamps or "metaData" not in said:
+        return False
+    metadata = Metadata.from_json(said["metaData"])
+    protocol = Protocol.from_json(said["protocol"]) if "protocol" in said else head.protocol
+    return uses_in_commit_timestamps(protocol, metadata)
+
+
+def _enabled_now(metadata: Mapping[str, Any], head: Head, timestamp_ms: int) -> dict[str, Any]:
+    """Say in the metadata from which version on commits have their own time: from this one on."""
+    enablement = {
+        "delta.inCommitTimestampEnablementVersion": str(head.version + 1),
+        "delta.inCommitTimestampEnablementTimestamp": str(timestamp_ms),
+    }
+    return {**metadata, "configuration": {**metadata["configuration"], **enablement}}
 
 
 def encode_actions(actions: Iterable[tuple[str, Mapping[str, Any]]]) -> bytes:

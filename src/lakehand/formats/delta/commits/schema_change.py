@@ -175,16 +175,19 @@ def _protocol(state: DeltaState, metadata: Metadata) -> Protocol:
         return state.protocol
     if _WIDENING_FEATURES & set(supported):
         return state.protocol
-    return _lifted(state.protocol, {*supported, *_OLDEST, _WIDENING})
+    return lift_protocol(state.protocol, {*supported, _WIDENING})
 
 
-def _lifted(protocol: Protocol, features: Collection[str]) -> Protocol:
+def lift_protocol(protocol: Protocol, features: Collection[str]) -> Protocol:
     """Return the protocol that lists features by name, those among them that were implied."""
-    for_readers = [name for name in features if FEATURES[name].is_reader_feature]
+    is_listed = protocol.min_writer_version >= _WRITER_LISTS
+    listed = {*features} if is_listed else {*features, *_OLDEST}
+    for_readers = sorted(name for name in listed if FEATURES[name].is_reader_feature)
+    has_list = bool(for_readers) or protocol.min_reader_version >= _READER_LISTS
     return Protocol(
-        min_reader_version=_READER_LISTS,
+        min_reader_version=_READER_LISTS if has_list else 1,
         min_writer_version=_WRITER_LISTS,
-        reader_features=tuple(sorted(for_readers)),
-        writer_features=tuple(sorted(features)),
+        reader_features=tuple(for_readers) if has_list else None,
+        writer_features=tuple(sorted(listed)),
         unknown=protocol.unknown,
     )

@@ -1,4 +1,4 @@
-"""The properties that a new table may have, and the ids of its columns."""
+"""The properties that a table may have, and the ids of its columns."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from lakehand.formats.delta.protocol.schema import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from lakehand.formats.delta.protocol.schema import DeltaType, StructField
 
 _PREFIX = "delta."
-_FEATURE_PREFIX = "delta.feature."
+FEATURE_PREFIX = "delta.feature."
 
 
 def _boolean(value: str) -> bool:
@@ -45,6 +45,15 @@ def _interval(value: str) -> bool:
 
 def _text(value: str) -> bool:
     return bool(value)
+
+
+#: What values look like, by what accepts them.
+_FORMS: Mapping[Callable[[str], bool], str] = {
+    _boolean: "it is true or false",
+    _number: "it is a whole number",
+    _interval: "it is a time such as 'interval 7 days'",
+    _text: "it is not empty",
+}
 
 
 def _one_of(*choices: str) -> Callable[[str], bool]:
@@ -117,6 +126,7 @@ PROPERTIES: Mapping[str, Property] = {
     "delta.universalFormat.enabledFormats": _refused(_FOREIGN),
     "delta.writePartitionColumnsToParquet": _plain(_boolean),
 }
+_BY_LOWER_CASE = {name.lower(): name for name in PROPERTIES}
 #: Features that a feature does not come without; readers of the protocol check them.
 _REQUIRED: Mapping[str, tuple[str, ...]] = {
     "clustering": ("domainMetadata",),
@@ -131,26 +141,37 @@ def check_properties(properties: Mapping[str, str]) -> dict[str, str]:
     Properties that do not start with `delta.` are the user's and are stored unchanged.
     """
     for name, value in properties.items():
-        if name.startswith(_PREFIX) and not name.startswith(_FEATURE_PREFIX):
-            _check(name, value)
+        check_property(name, value, operation="create")
     return {
         name: str(value)
         for name, value in properties.items()
-        if not name.startswith(_FEATURE_PREFIX)
+        if not name.startswith(FEATURE_PREFIX)
     }
 
 
-def _check(name: str, value: str) -> None:
+def check_property(name: str, value: str, *, operation: str) -> None:
+    """Raise RefusedError for a `delta.` property that lakehand cannot set to `value`."""
+    if not name.startswith(_PREFIX) or name.startswith(FEATURE_PREFIX):
+        return
     known = PROPERTIES.get(name)
     if known is None:
         nearest = difflib.get_close_matches(name, PROPERTIES, n=1)
         hint = f"did you mean {nearest[0]}?" if nearest else "only known properties can be set"
-        raise _refusal(name, "lakehand does not know this property", hint)
+        raise _refusal(name, "lakehand does not know this property", hint, operation)
     if known.refusal is not None:
-        raise _refusal(name, known.refusal, "create the table without it")
+        raise _refusal(name, known.refusal, "leave the property out", operation)
     if not _accepts(known, value):
         message = f"property {name} cannot be set to {value!r}"
-        raise ValidationError(message, field=name, value=value)
+        raise ValidationError(message, field=name, value=value, hint=_FORMS.get(known.accepts))
+
+
+def canonical_name(name: str) -> str:
+    """Return the name of a property as Delta spells it: names that it knows have any case."""
+    if not name.lower().startswith(_PREFIX):
+        return name
+    if name.lower().startswith(FEATURE_PREFIX):
+        return FEATURE_PREFIX + name[len(FEATURE_PREFIX) :]
+    return _BY_LOWER_CASE.get(name.lower(), name)
 
 
 def _accepts(known: Property, value: str) -> bool:
@@ -160,9 +181,9 @@ def _accepts(known: Property, value: str) -> bool:
         return False
 
 
-def _refusal(name: str, reason: str, hint: str) -> RefusedError:
-    message = f"no table with the property {name} is created: {reason}"
-    return RefusedError(message, operation="create", feature=name, hint=hint)
+def _refusal(name: str, reason: str, hint: str, operation: str) -> RefusedError:
+    message = f"the property {name} cannot be set: {reason}"
+    return RefusedError(message, operation=operation, feature=name, hint=hint)
 
 
 def features_asked_for(properties: Mapping[str, str]) -> set[str]:
@@ -174,24 +195,35 @@ def features_asked_for(properties: Mapping[str, str]) -> set[str]:
         for feature in known.features
     }
     named = {
-        name.removeprefix(_FEATURE_PREFIX)
+        name.removeprefix(FEATURE_PREFIX)
         for name, value in properties.items()
-        if name.startswith(_FEATURE_PREFIX) and value in {"supported", "enabled"}
+        if name.startswith(FEATURE_PREFIX) and value in {"supported", "enabled"}
     }
     asked = needed | named
-    return asked | {other for name in asked for other in _REQUIRED.get(name, ())}
+    return asked | required_features(asked)
+
+
+def required_features(names: Iterable[str]) -> set[str]:
+    """Return the features that others depend on."""
+    return {other for name in names for other in _REQUIRED.get(name, ())}
+
+
+def has_column_ids(schema: StructType) -> bool:
+    """Say whether any column has an id."""
+    return any(_ids(schema))
 
 
 def assign_column_ids(
-    schema: StructType, *, table_id: str, after: int = 0
+    schema: StructType, *, table_id: str, after: int = 0, keeps_names: bool = False
 ) -> tuple[StructType, int]:
     """Give an id and a physical name to every column, at any depth, that has none.
 
     Also return the highest id. Ids continue `after` the highest that the table ever assigned, and
     names follow from table and id: so no two columns ever share one, and writers that add the same
-    columns to the same table use the same names.
+    columns to the same table use the same names. `keeps_names`: files already hold the columns
+    under their own names, which become the physical ones.
     """
-    namer = _Namer(table_id, after)
+    namer = _Namer(table_id, after, keeps_names=keeps_names)
     assigned = StructType(tuple(namer.named(column) for column in schema.fields))
     return assigned, namer.highest
 
@@ -215,8 +247,9 @@ def _ids(type_: DeltaType) -> Iterator[int]:
 
 
 class _Namer:
-    def __init__(self, table_id: str, after: int) -> None:
+    def __init__(self, table_id: str, after: int, *, keeps_names: bool) -> None:
         self._table_id = table_id
+        self._keeps_names = keeps_names
         self._ids = count(after + 1)
         self.highest = after
 
@@ -225,7 +258,7 @@ class _Namer:
         if FIELD_ID_KEY not in metadata:
             self.highest = metadata[FIELD_ID_KEY] = next(self._ids)
             name = uuid.uuid5(uuid.NAMESPACE_URL, f"{self._table_id}/{self.highest}")
-            metadata[PHYSICAL_NAME_KEY] = f"col-{name}"
+            metadata[PHYSICAL_NAME_KEY] = column.name if self._keeps_names else f"col-{name}"
         return replace(column, type=self._named_type(column.type), metadata=metadata)
 
     def _named_type(self, type_: DeltaType) -> DeltaType:

@@ -127,7 +127,10 @@ def _list_once(store: Store, start: int, distrusted: Collection[str]) -> LogList
     for info in _versioned(store, start):
         match parse_log_name(info.key):
             case CommitName(version=version):
-                commits[version], sizes[version] = info.modified_at, info.bytes
+                # Delta counts in milliseconds: the time that an engine shows finds the version.
+                at = info.modified_at
+                commits[version] = at.replace(microsecond=at.microsecond // 1000 * 1000)
+                sizes[version] = info.bytes
             # One of commits without actions is empty; whether it is, its commits tell for sure.
             case CompactionName(first=first, last=last) if info.bytes > 0:
                 compactions.append(

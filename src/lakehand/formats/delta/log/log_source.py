@@ -142,6 +142,8 @@ def _with_version(store: Store, file: ReplayedFile, text: bytes) -> Iterator[byt
         action = line.strip()
         if action and not action.startswith(b"{"):
             raise unreadable(store, file, f"line {number} of {file.key} is not an object")
+        if action == b"{":
+            raise unreadable(store, file, f"line {number} of {file.key} is cut off")
         members = action[1:].lstrip()
         if members and members != b"}":
             yield b'{"%s":%d,%s\n' % (_VERSION.encode(), file.version, members)

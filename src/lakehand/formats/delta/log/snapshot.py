@@ -18,7 +18,7 @@ from lakehand.formats.delta.log.log_state import LogState, fold, load_soundly
 from lakehand.formats.delta.log.replay import ROW_COUNT, live_relation, live_removes
 from lakehand.formats.delta.protocol.actions import LATEST_MS, MOST_FILE_BYTES, transaction_versions
 from lakehand.formats.delta.protocol.arrow_types import arrow_type, to_arrow
-from lakehand.formats.delta.protocol.features import require_read
+from lakehand.formats.delta.protocol.features import require_read, supported_features
 from lakehand.formats.delta.protocol.names import OTHER_PATHS
 from lakehand.formats.delta.protocol.partition_values import parse_partition_values
 from lakehand.formats.delta.protocol.schema import (
@@ -275,7 +275,23 @@ def _load(store: Store, segment: LogSegment, statistics: Sequence[str], time_zon
         table_id=state.metadata.id,
         rules=_rules(state),
         checkpoint_version=segment.checkpoint_version,
+        details=_details(state),
     )
+
+
+def _details(state: DeltaState) -> dict[str, Any]:
+    """Return the columns of DESCRIBE DETAIL that only this format has."""
+    metadata, protocol = state.metadata, state.protocol
+    created = metadata.created_time
+    return {
+        "id": metadata.id,
+        "name": metadata.name,
+        "description": metadata.description,
+        "createdAt": None if created is None else from_milliseconds(created),
+        "minReaderVersion": protocol.min_reader_version,
+        "minWriterVersion": protocol.min_writer_version,
+        "tableFeatures": sorted(supported_features(protocol)),
+    }
 
 
 def table_head(state: DeltaState) -> TableHead:

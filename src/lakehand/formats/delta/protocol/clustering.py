@@ -32,6 +32,11 @@ _KEPT_TAGS = ("ZCUBE_", "LAKEHAND_")
 _PLAIN_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 
+def is_order_tag(name: str) -> bool:
+    """Say whether a tag of a file names the order that lakehand gave its rows."""
+    return name == _ORDER
+
+
 def clustering_columns(domains: Mapping[str, str]) -> tuple[tuple[str, ...], ...]:
     """Return the physical paths of the columns that the table is clustered by.
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 PHYSICAL_NAME_KEY = "delta.columnMapping.physicalName"
 FIELD_ID_KEY = "delta.columnMapping.id"
 TYPE_CHANGES_KEY = "delta.typeChanges"
+#: Column of change data files that says what happened to a row. It has no id.
+CHANGE_TYPE = "_change_type"
 MAPPING_MODE_PROPERTY = "delta.columnMapping.mode"
 
 #: Levels of structs, arrays and maps; whatever walks a schema calls itself for each.

@@ -111,6 +111,8 @@ class FilePlan:
     stored: tuple[FileColumn, ...]
     #: Among the files that are read.
     number: int
+    #: The only rows that are visible, by position, ascending; None: all that are not deleted.
+    shown: npt.NDArray[np.int64] | None
 
     @property
     def leaves(self) -> tuple[int, ...]:
@@ -121,7 +123,7 @@ class FilePlan:
     def visible_rows(self, stored: pa.RecordBatch, *, position: int) -> pa.RecordBatch:
         """Turn stored rows that begin at `position` into rows of the table, less the deleted."""
         rows = self._rows(stored, position)
-        if not len(self.deleted):
+        if self.shown is None and not len(self.deleted):
             return rows
         return rows.filter(self._is_visible(position, stored.num_rows))
 
@@ -129,6 +131,10 @@ class FilePlan:
         """Return the row groups that may hold rows for which the predicate is true."""
         everything = tuple(range(self.file.metadata.num_row_groups))
         predicate = self.request.predicate
+        if self.shown is not None:
+            starts = [*self.file.group_starts(), self.file.rows]
+            bounds = np.searchsorted(self.shown, starts)
+            return tuple(group for group in everything if bounds[group] < bounds[group + 1])
         if predicate is None or self.file.is_one_piece:
             return everything
         from lakehand.expressions.pruning import may_match  # SQL takes long to import
@@ -163,9 +169,10 @@ class FilePlan:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _is_visible(self, position: int, rows: int) -> pa.BooleanArray:
-        first, last = np.searchsorted(self.deleted, [position, position + rows])
-        visible = np.ones(rows, dtype=np.bool_)
-        visible[self.deleted[first:last] - position] = False
+        listed = self.deleted if self.shown is None else self.shown
+        first, last = np.searchsorted(listed, [position, position + rows])
+        visible = np.full(rows, self.shown is None, dtype=np.bool_)
+        visible[listed[first:last] - position] = self.shown is not None
         return pa.array(visible)
 
 
@@ -191,6 +198,7 @@ def plan_file(request: ReadRequest, source: SourceFile) -> FilePlan:
         partition=partition,
         identity=RowIdentity.of(source.add, request.properties, stored),
         deleted=deleted_rows(request, source, rows=file.rows),
+        shown=source.shown,
         stored=stored,
         number=source.number,
     )
@@ -222,7 +230,7 @@ def deleted_rows(
     if source.hidden is not None:
         return source.hidden
     described = source.add.get("deletionVector")
-    if not described:
+    if not described or source.shown is not None:
         return np.empty(0, dtype=np.int64)
     descriptor = DvDescriptor.from_json(described)
     bitmap = read_deletion_vector(request.store, descriptor, rows=rows)
@@ -252,6 +260,8 @@ class SourceFile:
     number: int = 0
     #: Positions of rows to be left out; None: those that the table says are deleted.
     hidden: npt.NDArray[np.int64] | None = None
+    #: The only rows to be read, by position, ascending; None: all but the deleted ones.
+    shown: npt.NDArray[np.int64] | None = None
 
     @property
     def stated_bytes(self) -> int | None:
@@ -261,7 +271,8 @@ class SourceFile:
     @property
     def hides_rows(self) -> bool:
         """Whether some rows may have to be left out."""
-        return self.hidden is not None or bool(self.add.get("deletionVector"))
+        has_rows = self.hidden is None and self.shown is None
+        return not has_rows or bool(self.add.get("deletionVector"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

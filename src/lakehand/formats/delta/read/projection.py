@@ -12,6 +12,7 @@ import pyarrow.types as pat
 from lakehand.errors import RefusedError, SchemaMismatchError
 from lakehand.formats.delta.protocol.arrow_types import arrow_type
 from lakehand.formats.delta.protocol.schema import (
+    CHANGE_TYPE,
     ArrayType,
     MappingMode,
     MapType,
@@ -187,8 +188,8 @@ def find_column(
     column: StructField, columns: Sequence[FileColumn], mode: MappingMode
 ) -> FileColumn | None:
     """Return the column of the file that holds `column`."""
-    if mode is MappingMode.ID:
-        identifier = field_id(column)
+    identifier = field_id(column)
+    if mode is MappingMode.ID and column.name != CHANGE_TYPE:
         return next((c for c in columns if c.field_id == identifier is not None), None)
     return named(physical_name(column, mode=mode), columns)
 

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from lakehand.errors import SchemaMismatchError
 from lakehand.formats.delta.protocol.partition_values import format_partition_value
 from lakehand.formats.delta.protocol.schema import (
+    CHANGE_TYPE,
     PrimitiveType,
     StructField,
     StructType,
@@ -190,7 +191,6 @@ def _spelled(value: object, column: StructField) -> str | None:
 CHANGE_DIRECTORY = "_change_data"
 
 _ENABLED = "delta.enableChangeDataFeed"
-_KIND = "_change_type"
 _WORDS: dict[RowChange, str] = {
     "gone": "delete",
     "came": "insert",
@@ -238,10 +238,10 @@ class ChangeFiles(NewFiles):
 def _with_kinds(context: WriteContext) -> WriteContext:
     """Return a context with one more column, which is none of the table's."""
     kind = StructField(
-        name=_KIND,
+        name=CHANGE_TYPE,
         type=PrimitiveType("string"),
         nullable=True,
-        metadata={_PHYSICAL_NAME: _KIND},
+        metadata={_PHYSICAL_NAME: CHANGE_TYPE},
     )
     return replace(context, schema=StructType((*context.schema.fields, kind)))
 
@@ -249,5 +249,5 @@ def _with_kinds(context: WriteContext) -> WriteContext:
 def _with_kind(batch: pa.RecordBatch, kind: RowChange) -> pa.RecordBatch:
     words = pa.repeat(pa.scalar(_WORDS[kind], pa.string()), batch.num_rows)
     return pa.RecordBatch.from_arrays(
-        [*batch.columns, words], schema=batch.schema.append(pa.field(_KIND, pa.string()))
+        [*batch.columns, words], schema=batch.schema.append(pa.field(CHANGE_TYPE, pa.string()))
     )

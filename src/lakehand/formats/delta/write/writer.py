@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 _FORMAT_PROPERTY = "delta.parquet.format.version"
 _DEFAULT_CODEC, _ZSTD_LEVEL = "zstd", 1
+_MAX_GZIP_LEVEL = 9
 
 
 def write_files(
@@ -108,7 +109,9 @@ def layout_of(
     return ParquetLayout(
         target_file_bytes=spec.target_file_bytes,
         codec=codec,
-        codec_level=_ZSTD_LEVEL if codec == "zstd" else None,
+        codec_level=_codec_level(codec, spec.codec_level),
+        has_dictionaries=spec.has_dictionaries,
+        has_page_index=spec.has_page_statistics,
         row_group_rows=spec.row_group_rows,
         row_group_bytes=spec.row_group_bytes,
         group_memory_bytes=spec.group_memory_bytes,
@@ -141,6 +144,12 @@ def _bloom_columns(context: WriteContext, names: Sequence[str]) -> tuple[str, ..
             raise ValidationError(message, field="bloom_columns", value=name)
         found.append(physical_name(column, mode=context.mode))
     return tuple(found)
+
+
+def _codec_level(codec: str, asked: int | None) -> int | None:
+    if codec == "zstd":
+        return asked or _ZSTD_LEVEL
+    return min(asked, _MAX_GZIP_LEVEL) if asked and codec == "gzip" else None
 
 
 def _codec(context: WriteContext, spec: WriteSpec, facts: Sequence[FileFacts]) -> str:
