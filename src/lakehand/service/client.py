@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import getpass
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from lakehand._version import __version__
-from lakehand.errors import JobStoreError, NotInstalledError, ValidationError
+from lakehand.errors import ValidationError
+from lakehand.service.client_stores import open_stores, stores_of
 from lakehand.service.client_values import (
     JobEntry,
     PolicyCheck,
@@ -25,7 +26,7 @@ from lakehand.service.client_values import (
     policy_of_table,
 )
 from lakehand.service.config import DEFAULT_STORE, ServiceConfig, find_config, load_config
-from lakehand.service.discovery import discover
+from lakehand.service.discovery import discover, register_found
 from lakehand.service.job_specs import pool_of, storage_options, table_policy
 from lakehand.service.job_states import ENDED
 from lakehand.service.store.records import FoundTable, JobRequest, format_time
@@ -37,17 +38,22 @@ if TYPE_CHECKING:
     from datetime import timedelta
     from types import TracebackType
 
+    import pyarrow as pa
+
     from lakehand.service.client_values import TableState
     from lakehand.service.config import SourceSection
-    from lakehand.service.job_states import JobState
-    from lakehand.service.store.budgets import Budget, BudgetStore
+    from lakehand.service.job_states import AccessRole, JobState
+    from lakehand.service.policy_simulation import Simulation
+    from lakehand.service.returns import JobReturn
+    from lakehand.service.store.budgets import Budget
     from lakehand.service.store.database import Database
-    from lakehand.service.store.events import EventLog
-    from lakehand.service.store.job_queue import JobQueue
+    from lakehand.service.store.listings import Listings, TableFilter
     from lakehand.service.store.records import Job
-    from lakehand.service.store.service_state import ServiceState, ServiceStatus
-    from lakehand.service.store.table_registry import RegisteredTable, TableRegistry
-    from lakehand.service.store.worker_registry import Worker, WorkerRegistry
+    from lakehand.service.store.service_state import ServiceStatus
+    from lakehand.service.store.table_registry import RegisteredTable
+    from lakehand.service.store.token_registry import AccessToken
+    from lakehand.service.store.worker_registry import Worker
+    from lakehand.service.table_explanation import Explanation
 
 #: A worker that was silent for this many leases is lost.
 _LEASES_SILENT = 3
@@ -63,7 +69,7 @@ class ServiceClient:
     Without arguments: the file that `LAKEHAND_CONFIG` names, else `lakehand.toml` in the current
     directory. `store` is the URL of a job store, used instead of the file's. A store that does not
     exist is an error unless `create` is set. `by` is recorded with what the client does; default:
-    the user of the process.
+    the user of the process. `database` is a job store that is open already, and stays open.
 
     >>> client = ServiceClient(store="sqlite://", create=True)
     >>> client.tables.list()
@@ -78,10 +84,15 @@ class ServiceClient:
         store: str | None = None,
         create: bool = False,
         by: str | None = None,
+        database: Database | None = None,
     ) -> None:
         self.config = find_client_config(config, store)
         self.by = by or _user()
-        self._stores = _open_stores(self.config, create=create)
+        # One that is open already belongs to the caller, who closes it.
+        self._owns_store = database is None
+        self._stores = (
+            open_stores(self.config, create=create) if database is None else stores_of(database)
+        )
         #: The tables that the service looks after.
         self.tables = _Tables(self)
         #: Its jobs.
@@ -92,29 +103,49 @@ class ServiceClient:
         self.policies = _Policies(self)
         #: The service as a whole.
         self.service = _Service(self)
+        #: Who may use its HTTP server.
+        self.tokens = _Tokens(self)
 
     def budgets(self, day: str | None = None) -> list[Budget]:
         """Return what may be spent on a day (`2026-01-31`; default: today), and what was."""
-        return self._stores.budgets.of_day(day or self._today())
+        from lakehand.service.spending import budgets_today, day_of
 
-    def _today(self) -> str:
-        from datetime import datetime
+        today, _ = day_of(self.config, self.now())
+        known = self._stores.budgets.of_day(day or today)
+        if day is not None and day != today:
+            return known
+        return budgets_today(known, today, self.config.budgets)
 
-        zone = self.config.service.time_zone
-        return datetime.fromtimestamp(self._stores.database.time(), zone).date().isoformat()
+    def system_table(self, name: str, *, max_rows: int = 1_000_000) -> pa.Table:
+        """Return the rows of a system table of the job store, such as `jobs`, as Arrow."""
+        from lakehand.service.store.system_tables import read_system_table
+
+        return read_system_table(self._stores.database, name, max_rows=max_rows)
+
+    def create_views(self, *, grant_to: str | None = None) -> tuple[str, ...]:
+        """Create the views of the system tables on PostgreSQL, readable by a role."""
+        from lakehand.service.store.system_tables import create_views
+
+        return create_views(self._stores.database, grant_to=grant_to)
 
     @property
     def silent_seconds(self) -> float:
         """A worker that is silent for this many seconds is lost."""
         return _LEASES_SILENT * self.config.service.lease.total_seconds()
 
+    @property
+    def listings(self) -> Listings:
+        """Lists of tables, measurements, attempts and events, a page at a time."""
+        return self._stores.listings
+
     def now(self) -> float:
         """Return the time of the job store, in seconds since 1970."""
         return self._stores.database.time()
 
     def close(self) -> None:
-        """Close the connections to the job store."""
-        self._stores.database.close()
+        """Close the connections to the job store, unless it was given."""
+        if self._owns_store:
+            self._stores.database.close()
 
     def __enter__(self) -> Self:
         return self
@@ -165,6 +196,14 @@ class _Tables(_Part):
         held, now = self._stores.tables.with_holds(), self._client.now()
         return [self._entry(table, held, now) for table in found]
 
+    def page(
+        self, wanted: TableFilter, *, limit: int, after: str | None = None
+    ) -> tuple[Sequence[TableEntry], str | None]:
+        """Return some of the tables that a filter wants, and where the next ones begin."""
+        found, following = self._stores.listings.tables(wanted, limit=limit, after=after)
+        held, now = self._stores.tables.with_holds(), self._client.now()
+        return [self._entry(table, held, now) for table in found], following
+
     def count(self) -> int:
         """Return how many tables the service looks after."""
         return self._stores.tables.count()
@@ -191,6 +230,28 @@ class _Tables(_Part):
         elif held:
             state = "held"
         return TableEntry(table=table, state=state, policy=policy.policy.name, held=held)
+
+    def explain(self, table: str) -> Explanation:
+        """Say why a table is maintained or not, and what its jobs wait for; its log is read."""
+        from lakehand.service.spending import budgets_of
+        from lakehand.service.table_explanation import explain_table
+
+        entry = self.show(table)
+        number = str(entry.table.id)
+        pause = self._stores.service.pause_now()
+        return explain_table(
+            self._config,
+            entry,
+            now=self._client.now(),
+            jobs=self._client.jobs.list(states=("queued", "running"), table=number),
+            budgets=[
+                budget
+                for budget in self._client.budgets()
+                if budget.scope in {one.name for one in budgets_of(self._config, entry.table)}
+            ],
+            returns=self._client.jobs.returns(number),
+            service_paused_by=None if pause is None else pause.paused_by,
+        )
 
     def add(self, url: str, *, name: str | None = None) -> tuple[TableEntry, bool]:
         """Look after the table at a path or URL; return it, and whether it is new."""
@@ -264,16 +325,12 @@ class _Tables(_Part):
 
     def _discover(self, source: SourceSection, *, dry_run: bool) -> SourceDiscovery:
         found = discover(source, lambda url: storage_options(self._config, url))
-        tables = self._stores.tables
         if dry_run:
             known = {entry.table.url for entry in self.list()}
             new, gone = sum(one.url not in known for one in found.tables), 0
-        elif found.is_complete:
-            new, ids = tables.see(found.tables, source=source.name)
-            gone = len(ids)
         else:
-            # What could not be listed may hold tables that are known: none of them is gone.
-            new, gone = sum(tables.add(one, source=source.name)[1] for one in found.tables), 0
+            new, ids = register_found(self._stores.tables, found, source=source.name)
+            gone = len(ids)
         return SourceDiscovery(
             source=source.name,
             found=len(found.tables),
@@ -293,19 +350,26 @@ class _Jobs(_Part):
         states: Sequence[JobState] = (),
         table: str | None = None,
         verb: str | None = None,
+        before: int | None = None,
         limit: int = 100,
     ) -> Sequence[JobEntry]:
-        """Return jobs, the newest first."""
+        """Return jobs, the newest first; `before` continues a listing below that number."""
         table_id = None if table is None else self._stores.tables.find(table).id
-        jobs = self._stores.jobs.listed(states=states, table_id=table_id, verb=verb, limit=limit)
+        jobs = self._stores.jobs.listed(
+            states=states, table_id=table_id, verb=verb, before=before, limit=limit
+        )
         return self._entries(jobs)
 
+    def in_turn(self, *, limit: int = 100) -> Sequence[JobEntry]:
+        """Return queued jobs in the order in which they start, as far as nothing keeps them."""
+        return self._entries(self._stores.listings.jobs_in_turn(limit=limit))
+
     def _entries(self, jobs: Sequence[Job]) -> Sequence[JobEntry]:
-        from lakehand.service.store.job_claims import find_waits
+        from lakehand.service.store.job_waits import find_waits
 
         silent_seconds = self._client.silent_seconds
         waits = find_waits(self._stores.database, jobs, silent_seconds=silent_seconds)
-        return [JobEntry(job=job, waits_for=waits.get(job.id)) for job in jobs]
+        return [JobEntry(job=job, waits=waits.get(job.id, ())) for job in jobs]
 
     def show(self, job: int) -> JobEntry:
         """Return a job by its number."""
@@ -318,12 +382,26 @@ class _Jobs(_Part):
             for one in self._stores.events.of_job(job)
         ]
 
+    def returns(self, table: str) -> Sequence[JobReturn]:
+        """Return what the last rewrites of a table have cost and were worth, newest first."""
+        from lakehand.service.returns import read_returns
+
+        found = self._stores.tables.find(table)
+        return read_returns(self._stores.database, found.id, self._config.costs)
+
     def submit(
-        self, table: str, verb: str = "maintain", *, urgent: bool = False, **options: Any
+        self,
+        table: str,
+        verb: str = "maintain",
+        *,
+        urgent: bool = False,
+        scope: str = "",
+        **options: Any,
     ) -> JobEntry:
         """Ask for a job; where one of the kind is queued already, that one is returned.
 
         `options` are arguments of the verb, and settings. `urgent` lets it go before all others.
+        Jobs of a verb with different `scope` may be queued at the same time.
         """
         verb = verb.replace("-", "_")
         found = self._stores.tables.find(table)
@@ -337,6 +415,7 @@ class _Jobs(_Part):
         request = JobRequest(
             table_id=found.id,
             verb=verb,
+            scope=scope,
             trigger="manual",
             options=options,
             reasons=["asked for by hand"],
@@ -407,6 +486,19 @@ class _Policies(_Part):
             counts[entry.policy] += 1
         return check_config(self._config, counts)
 
+    def simulate(self, config: str | Path | ServiceConfig) -> Simulation:
+        """Say what another configuration would do with the registered tables, and change nothing.
+
+        Their logs are read as far as the job store has no summary of them.
+        """
+        from lakehand.service.policy_simulation import simulate_policies
+        from lakehand.service.store.summary_store import SummaryStore
+
+        other = config if isinstance(config, ServiceConfig) else load_config(config)
+        tables = (entry.table for entry in self._client.tables.list())
+        summaries = SummaryStore(self._stores.database)
+        return simulate_policies(other, tables, summaries, now=self._client.now())
+
     def show(self, table: str) -> PolicyOfTable:
         """Return the policy of a table, and every setting with the place that it came from."""
         found = self._stores.tables.find(table)
@@ -439,6 +531,25 @@ class _Service(_Part):
         return workers
 
 
+class _Tokens(_Part):
+    """Tokens of the HTTP server."""
+
+    def create(
+        self, name: str, role: AccessRole = "viewer", *, duration: timedelta | None = None
+    ) -> tuple[AccessToken, str]:
+        """Create a token; return it, and the secret itself, which is not stored."""
+        expires_at = self._until(duration)
+        return self._stores.tokens.create(name, role, by=self._by, expires_at=expires_at)
+
+    def list(self) -> list[AccessToken]:
+        """Return all tokens, revoked ones as well, the oldest first."""
+        return self._stores.tokens.listed()
+
+    def revoke(self, name: str) -> AccessToken:
+        """Make a token invalid at once."""
+        return self._stores.tokens.revoke(name, by=self._by)
+
+
 #: The attributes of a client, by name.
 PARTS: Mapping[str, type[_Part]] = {
     "tables": _Tables,
@@ -446,6 +557,7 @@ PARTS: Mapping[str, type[_Part]] = {
     "workers": _Workers,
     "policies": _Policies,
     "service": _Service,
+    "tokens": _Tokens,
 }
 #: An urgent job goes before all that was queued in the last year.
 _URGENT_SECONDS = 365 * 86_400.0
@@ -470,56 +582,3 @@ def _user() -> str:
         return getpass.getuser()
     except (KeyError, OSError):
         return "unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class _Stores:
-    """The parts of a job store."""
-
-    database: Database
-    tables: TableRegistry
-    jobs: JobQueue
-    workers: WorkerRegistry
-    budgets: BudgetStore
-    service: ServiceState
-    events: EventLog
-
-
-def is_store_missing(config: ServiceConfig) -> bool:
-    """Whether the job store of a configuration is a file that does not exist."""
-    return bool(_databases().is_missing(config.service.store))
-
-
-def _databases() -> Any:
-    """Return the module of databases; without SQLAlchemy say what to install."""
-    try:
-        from lakehand.service.store import database
-    except ModuleNotFoundError as error:
-        message = f"the job store needs the package {error.name}, which is not installed"
-        raise NotInstalledError(message, hint='pip install "lakehand[service]"') from error
-    return database
-
-
-def _open_stores(config: ServiceConfig, *, create: bool) -> _Stores:
-    url = config.service.store
-    if is_store_missing(config) and not create:
-        message = f"there is no job store at {url} yet"
-        hint = "lakehand serve creates it, and so do lakehand tables add and tables discover"
-        raise JobStoreError(message, hint=hint)
-    opened: Database = _databases().open_database(url)
-    from lakehand.service.store.budgets import BudgetStore
-    from lakehand.service.store.events import EventLog
-    from lakehand.service.store.job_queue import JobQueue
-    from lakehand.service.store.service_state import ServiceState
-    from lakehand.service.store.table_registry import TableRegistry
-    from lakehand.service.store.worker_registry import WorkerRegistry
-
-    return _Stores(
-        opened,
-        TableRegistry(opened),
-        JobQueue(opened),
-        WorkerRegistry(opened),
-        BudgetStore(opened),
-        ServiceState(opened),
-        EventLog(opened),
-    )

@@ -16,11 +16,13 @@ from lakehand.settings import find_setting
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from lakehand.model.snapshot import Snapshot
     from lakehand.service.config import Policy, ServiceConfig
     from lakehand.service.job_states import WaitsFor
+    from lakehand.service.store.job_waits import Wait
     from lakehand.service.store.records import Job
     from lakehand.service.store.table_registry import RegisteredTable
-    from lakehand.settings import Setting
+    from lakehand.settings import Setting, Settings
 
 TableState = Literal["ok", "paused", "held", "unreadable", "gone"]
 
@@ -48,12 +50,18 @@ class JobEntry:
     """A job, and what it waits for."""
 
     job: Job
-    #: None if it is not queued.
-    waits_for: WaitsFor | None
+    #: All that a queued job waits for; the first is shown first.
+    waits: tuple[Wait, ...] = ()
+
+    @property
+    def waits_for(self) -> WaitsFor | None:
+        """What it waits for first; None if it is not queued."""
+        return self.waits[0].reason if self.waits else None
 
     def to_json(self) -> dict[str, Any]:
         """Return the job as a JSON document."""
-        return {**self.job.to_json(), "waits_for": self.waits_for}
+        waits = [wait.to_json() for wait in self.waits]
+        return {**self.job.to_json(), "waits_for": self.waits_for, "waits": waits}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -147,22 +155,29 @@ def policy_of_table(
     config: ServiceConfig, url: str, name: str | None, overrides: Mapping[str, Any]
 ) -> PolicyOfTable:
     """Return the policy and the settings of a table, registered or not."""
+    policy = find_policy(config.policies, url, name)
+    snapshot, unread = read_snapshot(config, url)
+    properties = {} if snapshot is None else snapshot.properties
+    chosen = TablePolicy(policy=policy, overrides=overrides).settings(properties)
+    return PolicyOfTable(url=url, policy=policy, settings=origins_of(chosen), unread=unread)
+
+
+def read_snapshot(config: ServiceConfig, url: str) -> tuple[Snapshot | None, str | None]:
+    """Return the latest snapshot of a table, or why it cannot be read."""
     from lakehand.table import open_table
 
-    policy = find_policy(config.policies, url, name)
-    properties: Mapping[str, str] = {}
-    unread = None
     try:
-        opened = open_table(url, storage_options=storage_options(config, url))
-        properties = opened.snapshot().properties
+        return open_table(url, storage_options=storage_options(config, url)).snapshot(), None
     except LakehandError as error:
-        unread = error.message
-    chosen = TablePolicy(policy=policy, overrides=overrides).settings(properties)
-    settings = tuple(
-        SettingOrigin(name=one, value=getattr(chosen, one), source=chosen.sources[one])
-        for one in chosen
+        return None, error.message
+
+
+def origins_of(settings: Settings) -> tuple[SettingOrigin, ...]:
+    """Return every setting with the place that it came from."""
+    return tuple(
+        SettingOrigin(name=one, value=getattr(settings, one), source=settings.sources[one])
+        for one in settings
     )
-    return PolicyOfTable(url=url, policy=policy, settings=settings, unread=unread)
 
 
 def check_options(verb: str, options: Mapping[str, Any]) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
+from lakehand.catalogs import split_catalog
 from lakehand.errors import ConfigError, LakehandError
 from lakehand.model.maintenance import MAINTENANCE_STEPS
 from lakehand.model.quantities import (
@@ -28,6 +29,16 @@ from lakehand.model.quantities import (
     parse_string,
 )
 from lakehand.model.secrets import SECRET_KINDS, parse_secret, read_secret
+from lakehand.service.config_sections import (
+    BudgetSection,
+    CostsSection,
+    WebSection,
+    niceness,
+    positive_bytes,
+)
+from lakehand.service.config_sections import key as _key
+from lakehand.service.config_sections import positive as _positive
+from lakehand.service.config_sections import strings as _texts
 from lakehand.service.job_states import EVENT_KINDS, LANE_OF
 from lakehand.service.schedules import Schedule
 from lakehand.service.windows import Window, parse_windows
@@ -41,33 +52,9 @@ if TYPE_CHECKING:
 CONFIG_NAME = "lakehand.toml"
 #: The job store where no other one is named.
 DEFAULT_STORE = "lakehand.db"
+_HIGHEST_SCORE = 100
 #: Names the file where no option does.
 CONFIG_VARIABLE = "LAKEHAND_CONFIG"
-
-
-def _key(
-    parse: Callable[[Any], Any],
-    default: Any = ...,
-    *,
-    help: str,  # noqa: A002  the word that options of commands have
-    example: Any = None,
-    is_shown: bool = True,
-) -> Any:
-    """Declare a key of the file. Without a default it is required.
-
-    `help` is one sentence for the file that `lakehand service init` writes; `example` is shown
-    there where there is no default.
-    """
-    metadata = {"parse": parse, "is_required": default is ..., "help": help, "example": example}
-    if default is ...:
-        return field(metadata=metadata, repr=is_shown)
-    return field(default=default, metadata=metadata, repr=is_shown)
-
-
-def _texts(value: Any) -> tuple[str, ...]:
-    if isinstance(value, str) or not all(isinstance(item, str) for item in value):
-        raise TypeError("it is not a list of strings")
-    return tuple(value)
 
 
 def _zone(value: Any) -> ZoneInfo:
@@ -85,13 +72,6 @@ def _steps(value: Any) -> tuple[str, ...]:
                 f"{step!r} is not a step; the steps are {', '.join(MAINTENANCE_STEPS)}"
             )
     return steps
-
-
-def _positive(value: Any) -> int:
-    number = parse_count(value)
-    if number < 1:
-        raise ValueError("it must be at least 1")
-    return number
 
 
 def _hook_url(value: Any) -> str:
@@ -116,24 +96,6 @@ def _event_patterns(value: Any) -> tuple[str, ...]:
     if not patterns:
         raise ValueError("a hook without events is never called")
     return patterns
-
-
-def split_address(address: str) -> tuple[str, int]:
-    """Return host and port of `host:port`; ValueError if it is not one.
-
-    >>> split_address("[::1]:8484")
-    ('::1', 8484)
-    """
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or int(port) >= 2**16:
-        raise ValueError("it is not an address such as 127.0.0.1:8484")
-    return host.removeprefix("[").removesuffix("]"), int(port)
-
-
-def _address(value: Any) -> str:
-    text = parse_string(value)
-    split_address(text)
-    return text
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -161,6 +123,11 @@ class ServiceSection:
         timedelta(hours=1),
         help="How late at most, while it does not change.",
     )
+    job_timeout: timedelta = _key(
+        parse_duration,
+        timedelta(hours=6),
+        help="A job without progress for so long is ended and retried; 0s: never.",
+    )
     drain_timeout: timedelta = _key(
         parse_duration,
         timedelta(minutes=5),
@@ -177,16 +144,24 @@ class ServiceSection:
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WebSection:
-    """`[web]`: the HTTP server, where notifications arrive."""
+def _score(value: Any) -> int:
+    number = parse_count(value)
+    if number > _HIGHEST_SCORE:
+        raise ValueError(f"a health score is at most {_HIGHEST_SCORE}")
+    return number
 
-    listen: str = _key(_address, "127.0.0.1:8484", help="Address of the HTTP server.")
-    token: str | None = _key(
-        parse_secret,
-        None,
-        help="Token that requests must carry; without one only this machine may connect.",
-        example="env:LAKEHAND_WEB_TOKEN",
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MetricsSection:
+    """`[metrics]`: what /metrics tells, and which tables count as unhealthy."""
+
+    per_table: str = _key(
+        OneOf("none", "unhealthy", "all"),
+        "unhealthy",
+        help="Tables with separate metrics: none, unhealthy (unreadable and held too), all.",
+    )
+    unhealthy_below: int = _key(
+        _score, 60, help="Health score, 0 to 100, below which a table is unhealthy."
     )
 
 
@@ -237,6 +212,19 @@ class PoolSection:
     remote: str | None = _key(
         parse_string, None, help="Spark Connect server.", example="sc://host:15002"
     )
+    rate_bytes_per_second: int | None = _key(
+        positive_bytes,
+        None,
+        help="Bytes that its jobs read per second, all together; slots share it equally.",
+        example="400MiB",
+    )
+    nice: int = _key(niceness, 0, help="Niceness of its processes, up to 19: the lowest priority.")
+    ionice: str | None = _key(
+        OneOf("best-effort", "idle"),
+        None,
+        help="I/O priority of its processes, where the command ionice exists.",
+        example="idle",
+    )
 
 
 #: Where the file has no pools: only the slots of the workers limit what runs.
@@ -285,6 +273,11 @@ class Policy:
     importance: float = _key(
         parse_number, 1.0, help="Their jobs go before others: by an hour for each doubling."
     )
+    slice_bytes: int = _key(
+        positive_bytes,
+        8 * 2**30,
+        help="Bytes that one job rewrites at most; the rest takes its next turn.",
+    )
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -309,6 +302,11 @@ class HookSection:
     secret: str | None = _key(
         parse_secret, None, help="Secret that signs what is posted.", example="env:HOOK_SECRET"
     )
+    format: str = _key(
+        OneOf("json", "slack"),
+        "json",
+        help="What is posted: the event, or a message for Slack, Mattermost and the like.",
+    )
     timeout: timedelta = _key(
         parse_duration, timedelta(seconds=30), help="How long a call may take."
     )
@@ -320,11 +318,14 @@ class ServiceConfig:
 
     service: ServiceSection = ServiceSection()
     web: WebSection = WebSection()
+    metrics: MetricsSection = MetricsSection()
     sources: tuple[SourceSection, ...] = ()
     storage: Mapping[str, StorageSection] = field(default_factory=dict)
     pools: tuple[PoolSection, ...] = (DEFAULT_POOL,)
     policies: tuple[Policy, ...] = (Policy(name="default"),)
     hooks: tuple[HookSection, ...] = ()
+    budgets: tuple[BudgetSection, ...] = ()
+    costs: CostsSection = CostsSection()
     path: Path | None = None
 
 
@@ -345,7 +346,9 @@ def find_config(path: str | Path | None = None, *, is_required: bool = True) -> 
     raise ConfigError(message, hint=hint)
 
 
-_SECTIONS = {"service", "web", "source", "storage", "pool", "policy", "hook"}
+_SECTIONS = {
+    "service", "web", "metrics", "source", "storage", "pool", "policy", "hook", "budget", "costs",
+}  # fmt: skip
 
 
 def load_config(path: str | Path) -> ServiceConfig:
@@ -372,11 +375,16 @@ def parse_config(document: Mapping[str, Any], *, path: Path | None = None) -> Se
     config = ServiceConfig(
         service=_read(ServiceSection, document.get("service", {}), "[service]"),
         web=_read(WebSection, document.get("web", {}), "[web]"),
+        metrics=_read(MetricsSection, document.get("metrics", {}), "[metrics]"),
         sources=_read_all(SourceSection, document, "source"),
         storage=_read_storage(_table(document, "storage")),
         pools=_read_all(PoolSection, document, "pool") or (DEFAULT_POOL,),
         policies=_read_policies(_table(document, "policy")),
         hooks=_read_all(HookSection, document, "hook"),
+        budgets=tuple(
+            _read_budget(name, values) for name, values in _table(document, "budget").items()
+        ),
+        costs=_read(CostsSection, document.get("costs", {}), "[costs]"),
         path=path,
     )
     _check_names(config)
@@ -390,11 +398,11 @@ def _resolve_paths(config: ServiceConfig, directory: Path) -> ServiceConfig:
     if separator and kind.startswith("sqlite") and database:
         store = f"{kind}:///{directory / database}"
 
+    def is_absolute(pattern: str) -> bool:
+        return "://" in pattern or pattern.startswith("**") or bool(split_catalog(pattern))
+
     def absolute(patterns: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(
-            pattern if "://" in pattern or pattern.startswith("**") else str(directory / pattern)
-            for pattern in patterns
-        )
+        return tuple(one if is_absolute(one) else str(directory / one) for one in patterns)
 
     def absolute_unless_name(patterns: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(absolute((pattern,))[0] if "/" in pattern else pattern for pattern in patterns)
@@ -411,6 +419,9 @@ def _resolve_paths(config: ServiceConfig, directory: Path) -> ServiceConfig:
         },
         policies=tuple(
             replace(one, match=absolute_unless_name(one.match)) for one in config.policies
+        ),
+        budgets=tuple(
+            replace(one, match=absolute_unless_name(one.match)) for one in config.budgets
         ),
     )
 
@@ -458,6 +469,15 @@ def _read_storage(given: Mapping[str, Any]) -> dict[str, StorageSection]:
             secrets=secrets,
         )
     return found
+
+
+def _read_budget(name: str, values: Mapping[str, Any]) -> BudgetSection:
+    where = f"[budget.{name}]"
+    budget: BudgetSection = _read(BudgetSection, values, where, name=name)
+    if not budget.limits():
+        hint = "it has bytes_per_day, core_hours_per_day or cost_per_day"
+        raise ConfigError(f"{where} limits nothing", hint=hint)
+    return budget
 
 
 def _read_policies(given: Mapping[str, Any]) -> tuple[Policy, ...]:

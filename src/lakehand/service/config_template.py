@@ -16,13 +16,14 @@ from lakehand.model.quantities import format_bytes, format_duration
 from lakehand.service.config import (
     CheckAfter,
     HookSection,
+    MetricsSection,
     Policy,
     PoolSection,
     ServiceSection,
     SourceSection,
     StorageSection,
-    WebSection,
 )
+from lakehand.service.config_sections import BudgetSection, CostsSection, WebSection
 from lakehand.settings import find_setting
 
 if TYPE_CHECKING:
@@ -51,11 +52,14 @@ def render_config(include: Sequence[str] = (), store: str | None = None) -> str:
         _OPENING,
         _section(ServiceSection, "[service]", {} if store is None else {"store": store}),
         _section(WebSection, "[web]", is_active=False),
+        _section(MetricsSection, "[metrics]", is_active=False),
         _section(SourceSection, "[[source]]", _source_values(include), is_active=bool(include)),
         _policy(),
         _section(PoolSection, "[[pool]]", is_active=False),
         _section(StorageSection, "[storage.NAME]", is_active=False, more=tuple(_lines(_STORAGE))),
         _section(HookSection, "[[hook]]", is_active=False),
+        _section(BudgetSection, "[budget.NAME]", is_active=False),
+        _section(CostsSection, "[costs]", is_active=False),
     ]
     return "\n".join(parts)
 
@@ -147,6 +151,9 @@ def toml_value(value: Any, name: str) -> str:
             return text.lower()
         case tuple():
             return f"[{', '.join(toml_value(item, name) for item in value)}]"
+        case dict():
+            items = (f"{json.dumps(key)} = {toml_value(item, name)}" for key, item in value.items())
+            return f"{{ {', '.join(items)} }}"
         case int() | float() if not name.endswith("bytes"):
             return text
         case int():

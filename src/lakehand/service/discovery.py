@@ -1,11 +1,13 @@
-"""Tables found by path: directories are listed until one is the root of a table."""
+"""Tables found by path, whose directories are listed until one is a table's, or in a catalog."""
 
 from __future__ import annotations
 
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
+from lakehand.catalogs import open_catalog, split_catalog
 from lakehand.errors import LakehandError, describe_error
 from lakehand.formats.registry import format_of_root
 from lakehand.service.store.records import FoundTable
@@ -16,12 +18,13 @@ from lakehand.service.url_patterns import (
     may_lead_to,
     split_pattern,
 )
-from lakehand.storage import open_store
+from lakehand.storage import open_store, path_to_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from lakehand.service.config import ServiceConfig, SourceSection
+    from lakehand.service.store.table_registry import TableRegistry
     from lakehand.storage import Store
 
 #: Listings at a time: a remote store answers each in tens of milliseconds.
@@ -51,10 +54,38 @@ def discover(
     found = Discovered()
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="discovery") as threads:
         for pattern in source.include:
-            _Search(absolute_pattern(pattern), source.exclude, found).run(threads, options_of)
+            if named := split_catalog(pattern):
+                _search_catalog(*named, source.exclude, found)
+            else:
+                _Search(absolute_pattern(pattern), source.exclude, found).run(threads, options_of)
     unique = {table.url: table for table in found.tables}
     found.tables = sorted(unique.values(), key=lambda table: table.url)
     return found
+
+
+def _search_catalog(catalog: str, pattern: str, exclude: Sequence[str], found: Discovered) -> None:
+    """List a catalog: `main.sales.*` are the tables of a schema; nothing means all."""
+    excluded = [named[1] for named in map(split_catalog, exclude) if named and named[0] == catalog]
+    try:
+        for entry in open_catalog(catalog).tables():
+            is_wanted = not pattern or fnmatchcase(entry.name, pattern)
+            if not is_wanted or any(fnmatchcase(entry.name, one) for one in excluded):
+                continue
+            if entry.is_maintainable and entry.location:
+                url = path_to_url(entry.location)
+                found.tables.append(FoundTable(url=url, format=entry.format, name=entry.name))
+    except LakehandError as error:
+        found.errors.append({"url": f"{catalog}:{pattern}", **describe_error(error)})
+
+
+def register_found(
+    tables: TableRegistry, found: Discovered, *, source: str
+) -> tuple[int, list[int]]:
+    """Register what a source has found; return how many are new, and the ids of those gone."""
+    if found.is_complete:
+        return tables.see(found.tables, source=source)
+    # What could not be listed may hold tables that are known: none of them is gone.
+    return sum(tables.add(one, source=source)[1] for one in found.tables), []
 
 
 class _Search:
@@ -132,7 +163,7 @@ def _children(store: Store, prefix: str) -> list[str]:
 def source_of(config: ServiceConfig, url: str) -> SourceSection | None:
     """Return the source that finds a table at a URL; None if none does."""
     for source in config.sources:
-        for pattern in source.include:
+        for pattern in (one for one in source.include if not split_catalog(one)):
             if _Search(absolute_pattern(pattern), source.exclude, Discovered()).is_wanted(url):
                 return source
     return None

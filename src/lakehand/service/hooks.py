@@ -17,6 +17,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -80,6 +81,49 @@ def event_document(delivery: Delivery) -> dict[str, Any]:
     }
 
 
+#: What a message says of the events that people want to hear of.
+_SENTENCES = {
+    "budget.used_up": "The {unit} budget of {scope} for {day} is used up",
+    "job.failed": "{verb} of {table} failed with {code} (job {job})",
+    "job.lease_lost": "The worker {by} of {verb} of {table} was lost (job {job})",
+    "job.succeeded": "{verb} of {table} succeeded: {outcome} (job {job})",
+    "service.config_refused": "The changed configuration was refused; the old one holds",
+    "table.healthy": "{table} is healthy again: score {score}",
+    "table.held": "{verb} of {table} is held after {code}: a retry cannot succeed (job {job})",
+    "table.unhealthy": "{table} is unhealthy: score {score}, limit {limit}",
+    "worker.lost": "The worker {by} was lost",
+}
+
+
+def message_of(delivery: Delivery) -> str:
+    """Return an event as one line for people."""
+    table = delivery.table_name or delivery.table_url or f"table {delivery.table_id}"
+    known = {"table": table, "job": delivery.job_id, "by": delivery.by, "verb": delivery.verb}
+    values = defaultdict(lambda: "unknown", {**known, **delivery.details})
+    sentence = _SENTENCES.get(delivery.kind)
+    if sentence is not None:
+        return sentence.format_map(values)
+    subjects = [delivery.kind]
+    if delivery.table_id is not None:
+        subjects.append(table)
+    if delivery.job_id is not None:
+        subjects.append(f"job {delivery.job_id}")
+    if delivery.by is not None:
+        subjects.append(f"by {delivery.by}")
+    return ", ".join(subjects)
+
+
+def slack_document(delivery: Delivery) -> dict[str, Any]:
+    """Return what an incoming webhook of Slack, Mattermost or Rocket.Chat takes.
+
+    Names of tables may hold what these services read as links or mentions.
+    """
+    text = message_of(delivery)
+    for sign, escaped in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
+        text = text.replace(sign, escaped)
+    return {"text": f"lakehand: {text}"}
+
+
 def sign(secret: str, timestamp: str, body: bytes) -> str:
     """Return the signature of a webhook: HMAC-SHA256 over `timestamp.body`.
 
@@ -111,7 +155,8 @@ class Hook:
 
     def tell(self, delivery: Delivery) -> None:
         """Call the command or the URL; HookError if it does not accept the event."""
-        body = json.dumps(event_document(delivery), separators=(",", ":")).encode()
+        document = slack_document if self._section.format == "slack" else event_document
+        body = json.dumps(document(delivery), separators=(",", ":")).encode()
         if self._section.command:
             _run(self._section.command, body, self.timeout)
         else:

@@ -18,11 +18,13 @@ import sys
 import threading
 import time
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from lakehand.errors import CancelledError, LakehandError, describe_error
 from lakehand.observe.steps import Step, reached
 from lakehand.runs.control import RunControl, controlled
+from lakehand.service.job_states import LANE_OF
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 _PROGRESS_SECONDS = 0.5
 #: How long a process without its worker may wind its job down, and then take to cancel it.
 _ORPHAN_SECONDS = 60.0
+#: Requests of a job apart from data files: listing and reading the log, the ledger, the commit.
+_REQUESTS_OF_A_JOB = 10
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,6 +61,17 @@ class JobSpec:
     labels: Mapping[str, str] = field(default_factory=dict)
     #: Seconds after which files may be rewritten that were too new for this job.
     check_again_after: float = 300.0
+    #: Whether it is a slice: what is left above `max_bytes_per_run` is queued again.
+    is_slice: bool = False
+    #: Seconds until the next day of a budget that gave it less than a slice.
+    short_for: float | None = None
+    #: Bytes that it reads per second at most, on average; None: no limit.
+    rate: float | None = None
+    #: Niceness and I/O priority of its process.
+    nice: int = 0
+    ionice: str | None = None
+    #: Prices, for what it has spent.
+    costs: Mapping[str, float] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -100,6 +115,27 @@ def _call(table: Table, spec: JobSpec, on_progress: Callable[[Progress], None]) 
     return getattr(table, spec.verb)(**options)
 
 
+class Throttle:
+    """Keeps the bytes that a job reads below a rate, on average since it began."""
+
+    def __init__(self, rate: float, began: float | None = None) -> None:
+        self._rate = rate
+        self._began = time.monotonic() if began is None else began
+        self._last = 0
+        self._before = 0
+
+    def seconds_ahead(self, done_bytes: int, now: float) -> float:
+        """Return how long to wait until that many bytes are allowed.
+
+        >>> Throttle(100.0, began=0.0).seconds_ahead(300, now=1.0)
+        2.0
+        """
+        if done_bytes < self._last:  # Another step of the job counts from the beginning.
+            self._before += self._last
+        self._last = done_bytes
+        return max(0.0, (self._before + done_bytes) / self._rate - (now - self._began))
+
+
 class _Job:
     """One job under way, and what its parent may wish of it."""
 
@@ -107,6 +143,7 @@ class _Job:
         self._spec = spec
         self._answer = answer
         self._told_at = 0.0
+        self._throttle = None if spec.rate is None else Throttle(spec.rate)
         self.control = RunControl(
             known_dead=frozenset(spec.known_dead),
             labels=spec.labels,
@@ -124,7 +161,8 @@ class _Job:
                 end["error"]["code"] = "JOB_CRASHED"
         else:
             end = {"report": report.to_json()}
-        end["spent"] = {"core_seconds": _core_seconds() - began}
+        work = work_done(end.get("report", {}), self._spec.verb)
+        end["spent"] = {"core_seconds": _core_seconds() - began, **work}
         return end
 
     def _progress(self, progress: Progress) -> None:
@@ -134,12 +172,68 @@ class _Job:
         if now - self._told_at >= _PROGRESS_SECONDS:
             self._told_at = now
             self._answer({"progress": asdict(progress)})
+        if self._throttle is not None and progress.done_bytes is not None:
+            self._pause(self._throttle.seconds_ahead(progress.done_bytes, time.monotonic()))
+
+    def _pause(self, seconds: float) -> None:
+        """Start no further group for some time, unless the job is to end."""
+        until = time.monotonic() + seconds
+        cancel = self.control.cancel
+        while time.monotonic() < until:
+            if cancel.is_cancelled or cancel.is_winding_down:
+                return
+            time.sleep(min(0.2, max(0.0, until - time.monotonic())))
+
+
+def work_done(report: Mapping[str, Any], verb: str) -> dict[str, float]:
+    """Return bytes rewritten and written by an operation, and about how many requests it took.
+
+    Without a report, or where a verb does not count them, bytes are missing: what was reserved
+    counts.
+
+    >>> done = {"bytes_removed": 9, "bytes_before": 20, "bytes_after": 19, "files_removed": 3}
+    >>> work_done(done, "compact")
+    {'bytes': 9.0, 'bytes_written': 8.0, 'requests': 16.0}
+    """
+    if not report:
+        return {}
+    parts = [report, *(step.get("report") or {} for step in report.get("steps") or ())]
+    rewritten = [part.get("bytes_removed") for part in parts]
+    is_unknown = report.get("outcome") == "committed" and not any(rewritten)
+    if is_unknown and LANE_OF[verb] == "rewrite" and verb != "maintain":
+        return {}
+    total = sum(part or 0 for part in rewritten)
+    grown = sum(
+        part["bytes_after"] - part["bytes_before"] for part in parts if part.get("bytes_removed")
+    )
+    files = sum(2 * part.get("files_removed", 0) + part.get("files_added", 0) for part in parts)
+    return {
+        "bytes": float(total),
+        "bytes_written": float(max(0, total + grown)),
+        "requests": float(_REQUESTS_OF_A_JOB + files),
+    }
 
 
 def _core_seconds() -> float:
-    """Return the processor time of this process and of those that it has waited for."""
+    """Return the processor time of this process, of those that it has started, and so on."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime + one.ru_stime for one in used)
+    return sum(one.ru_utime + one.ru_stime for one in used) + _living_core_seconds(os.getpid())
+
+
+def _living_core_seconds(pid: int) -> float:
+    """Return the processor time of living descendants: workers are kept for the next job.
+
+    Without Linux's `/proc` it is not known, and counts as none.
+    """
+    seconds = 0.0
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError, ValueError):  # It has ended since.
+            for child in map(int, task.read_text().split()):
+                # After the name, which may hold anything, from the third field on.
+                fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
+                seconds += sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+                seconds += _living_core_seconds(child)
+    return seconds
 
 
 def main() -> int:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import queue
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from lakehand.service.job_main import JobSpec
     from lakehand.service.job_states import Wish
@@ -25,6 +26,20 @@ COMMAND = (sys.executable, "-P", "-m", "lakehand.service.job_main")
 _END_SECONDS = 10.0
 
 
+#: Numbers of the classes of I/O priority.
+_IONICE = {"best-effort": ("-c", "2", "-n", "7"), "idle": ("-c", "3")}
+
+
+def command_with(nice: int, ionice: str | None) -> tuple[str, ...]:
+    """Return the command of a process with a priority, as far as this machine knows of it."""
+    prefix: tuple[str, ...] = ()
+    if nice and (found := shutil.which("nice")):
+        prefix = (found, "-n", str(nice))
+    if ionice is not None and (found := shutil.which("ionice")):
+        prefix = (*prefix, found, *_IONICE[ionice])
+    return (*prefix, *COMMAND)
+
+
 class ProcessEndedError(Exception):
     """The process of a job has ended before the job, or could not be started."""
 
@@ -32,11 +47,23 @@ class ProcessEndedError(Exception):
 class JobProcess:
     """A process that runs one job after the other."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        command: Sequence[str] | None = None,
+        *,
+        nice: int = 0,
+        ionice: str | None = None,
+    ) -> None:
         pipe = subprocess.PIPE
+        #: A process cannot get a better priority than it was started with.
+        self.priority = (nice, ionice)
         try:
             self._process = subprocess.Popen(  # noqa: S603  this Python, and a module of lakehand
-                COMMAND, stdin=pipe, stdout=pipe, text=True, start_new_session=True
+                command or command_with(nice, ionice),
+                stdin=pipe,
+                stdout=pipe,
+                text=True,
+                start_new_session=True,
             )
         except OSError as error:  # No memory, or too many processes or files.
             raise ProcessEndedError(f"could not be started: {error}") from error
@@ -57,9 +84,13 @@ class JobProcess:
             self._answers.put(None)
 
     def begin(self, spec: JobSpec) -> None:
+        self.send({"job": spec.to_json()})
+
+    def send(self, document: Mapping[str, Any]) -> None:
+        """Tell the process what to do next."""
         self.jobs += 1
         self._used_at = time.monotonic()
-        self._send({"job": spec.to_json()})
+        self._send(document)
 
     @property
     def idle_seconds(self) -> float:

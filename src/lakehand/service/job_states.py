@@ -33,16 +33,21 @@ WaitsFor = Literal[
     "retry",
     "window",
     "quiet_period",
+    "writers_busy",
     "budget",
     "paused",
+    "table_gone",
     "table_busy",
     "pool_full",
     "no_worker",
 ]
+#: What the holder of a token may do: look; also act on jobs and tables; everything.
+AccessRole = Literal["viewer", "operator", "admin"]
 
 STATES: tuple[JobState, ...] = get_args(JobState)
 LANES: tuple[Lane, ...] = get_args(Lane)
 WISHES: tuple[Wish, ...] = get_args(Wish)
+ROLES: tuple[AccessRole, ...] = get_args(AccessRole)
 ENDED: tuple[JobState, ...] = ("succeeded", "failed", "cancelled")
 
 #: Which state may follow which.
@@ -72,6 +77,7 @@ LANE_OF: dict[str, Lane] = {
 
 #: What may happen to jobs, tables and workers; hooks name it.
 EVENT_KINDS = (
+    "budget.used_up",
     "hook.dropped",
     "job.cancel_requested",
     "job.cancelled",
@@ -83,16 +89,21 @@ EVENT_KINDS = (
     "job.resumed",
     "job.started",
     "job.succeeded",
+    "service.config_refused",
     "service.paused",
     "service.resumed",
     "table.found",
     "table.found_again",
     "table.gone",
+    "table.healthy",
     "table.held",
     "table.paused",
     "table.removed",
     "table.resumed",
     "table.set",
+    "table.unhealthy",
+    "token.created",
+    "token.revoked",
     "worker.drain_requested",
     "worker.lost",
     "worker.started",
@@ -151,3 +162,50 @@ def retry_rule(error: Mapping[str, Any]) -> RetryRule | None:
     if rule is None and error.get("retryable"):
         return _FAILED
     return rule
+
+
+#: Errors of an attempt that lost to other writers of the table.
+_LOST_CODES = frozenset({"CONFLICT", "REPLAN"})
+#: After a loss to writers, and at most.
+_FIRST_BACKOFF, _LONGEST_BACKOFF = 120.0, 4 * 3_600.0
+
+
+def is_lost_to_writers(
+    error: Mapping[str, Any] | None, report: Mapping[str, Any] | None = None
+) -> bool:
+    """Whether an attempt lost most of its work to other writers of the table.
+
+    >>> is_lost_to_writers(None, {"groups": {"committed": 1, "dropped": 2}})
+    True
+    """
+    if error is not None:
+        return str(error.get("code")) in _LOST_CODES
+    steps = (report or {}).get("steps") or ()
+    parts = [report or {}, *(step.get("report") or {} for step in steps)]
+    counts = [part.get("groups") or {} for part in parts]
+    dropped = sum(one.get("dropped", 0) for one in counts)
+    return bool(dropped > sum(one.get("committed", 0) for one in counts))
+
+
+def backoff_seconds(losses: int) -> float:
+    """Return how long a table's rewrites wait after that many losses in a row.
+
+    >>> backoff_seconds(0), backoff_seconds(1), backoff_seconds(3), backoff_seconds(99)
+    (0.0, 120.0, 480.0, 14400.0)
+    """
+    if losses < 1:
+        return 0.0
+    return min(_LONGEST_BACKOFF, _FIRST_BACKOFF * 2.0 ** min(losses - 1, 30))
+
+
+def describe_losses(losses: int) -> str:
+    """Say how often rewrites of a table lost to its writers.
+
+    >>> describe_losses(2)
+    'the last 2 rewrites lost to writers'
+    """
+    return (
+        "the last rewrite lost to writers"
+        if losses == 1
+        else (f"the last {losses} rewrites lost to writers")
+    )

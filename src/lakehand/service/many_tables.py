@@ -388,7 +388,7 @@ def _result(
     outcome: TableOutcome = report["outcome"]
     if errors[0] is not None:
         outcome = "failed"
-    elif not dry_run and _is_part(report):
+    elif not dry_run and report["stopped_early"]:
         outcome = "stopped_early"
     return TableResult(
         table=spec.url,
@@ -398,14 +398,6 @@ def _result(
         duration_ms=duration_ms,
         error=errors[0],
         report=report,
-    )
-
-
-def _is_part(report: Mapping[str, Any]) -> bool:
-    """Say whether a step was wound down, or left out because of that."""
-    return any(
-        step["reason"] == "stopped early" or (step.get("report") or {}).get("stopped_early")
-        for step in report["steps"]
     )
 
 

@@ -18,6 +18,8 @@ from lakehand.formats.registry import commit_of_key
 from lakehand.observe import get_logger, log_event
 from lakehand.service.discovery import find_table, source_of
 from lakehand.service.job_specs import storage_options, table_policy
+from lakehand.service.run_metrics import Increment
+from lakehand.service.store.service_metrics import count
 from lakehand.service.triggers import (
     changes_notified,
     find_trigger,
@@ -155,7 +157,9 @@ class Notifications:
         with self._database.transaction() as connection:
             found = self._tables.locked(connection, notification.url)
             if found is not None:
-                return self._note(connection, *found, notification)
+                effect = self._note(connection, *found, notification)
+                count(connection, Increment("notifications", {"effect": effect}))
+                return effect
         is_wanted = source_of(self.config, notification.url) is not None
         return "to_discover" if is_wanted else "ignored"
 
@@ -175,7 +179,8 @@ class Notifications:
         is_queued = trigger is not None and self._enqueue(
             connection, table, applied, trigger, changes.version, now
         )
-        look_at = now if notification.version is None else next_look_at(table, policy, now)
+        is_looked_at = notification.version is None or is_queued
+        look_at = now if is_looked_at else next_look_at(table, policy, now)
         soon = self.config.service.poll_interval.total_seconds()
         values = {"look_at": look_at, "look_every": soon, **state_after(changes, trigger, now)}
         self._tables.change_in(connection, table.id, **values)

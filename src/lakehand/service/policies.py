@@ -19,24 +19,35 @@ if TYPE_CHECKING:
     from lakehand.service.config import Policy, ServiceConfig
 
 
-def find_policy(policies: Sequence[Policy], url: str, name: str | None = None) -> Policy:
-    """Return the policy whose pattern says most about a table.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Match:
+    """A pattern of a policy that matches a table; None: no pattern does."""
+
+    policy: Policy
+    pattern: str | None
+
+
+def find_matches(policies: Sequence[Policy], url: str, name: str | None = None) -> list[Match]:
+    """Return all patterns that match a table; the policy of the first is the table's.
 
     A pattern of the table's name comes before one of its URL; then the longest fixed part decides,
     then the longest pattern, then the order of the file.
     """
-    best: tuple[tuple[bool, int, int], Policy] | None = None
+    found = []
     for policy in policies:
         for pattern in policy.match:
             is_name = "/" not in pattern and pattern != "**"
-            if not (matches_name(name or "", pattern) if is_name else matches(url, pattern)):
-                continue
-            rank = (is_name, len(split_pattern(pattern)[0]), len(pattern))
-            if best is None or rank > best[0]:
-                best = (rank, policy)
-    if best is not None:
-        return best[1]
-    return next(policy for policy in policies if policy.name == "default")
+            if matches_name(name or "", pattern) if is_name else matches(url, pattern):
+                rank = (is_name, len(split_pattern(pattern)[0]), len(pattern))
+                found.append((rank, Match(policy=policy, pattern=pattern)))
+    found.sort(key=lambda one: one[0], reverse=True)
+    default = next(policy for policy in policies if policy.name == "default")
+    return [match for _, match in found] or [Match(policy=default, pattern=None)]
+
+
+def find_policy(policies: Sequence[Policy], url: str, name: str | None = None) -> Policy:
+    """Return the policy whose pattern says most about a table."""
+    return find_matches(policies, url, name)[0].policy
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,12 +7,14 @@ runs them. The web role takes notifications.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import platform
 import queue
 import signal
 import threading
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from lakehand.errors import JobStoreError, LakehandError, ValidationError
@@ -20,13 +22,17 @@ from lakehand.observe.clock import SystemClock
 from lakehand.observe.emit import get_logger, log_event
 from lakehand.service.hooks import HookDelivery
 from lakehand.service.job_specs import JobSpecs
-from lakehand.service.scheduler import Scheduler, Tick
+from lakehand.service.run_metrics import Increment
+from lakehand.service.scheduler import LOOKS_PER_TICK, Scheduler, Tick
+from lakehand.service.store.budgets import BudgetStore
 from lakehand.service.store.database import open_database
-from lakehand.service.store.events import EventLog
+from lakehand.service.store.events import Conditions, EventLog, record_event
 from lakehand.service.store.job_claims import configure_pools
 from lakehand.service.store.job_queue import JobQueue
+from lakehand.service.store.service_metrics import MetricTotals, count
 from lakehand.service.store.table_registry import TableRegistry
 from lakehand.service.store.worker_registry import Leadership, WorkerRegistry
+from lakehand.service.table_reader import BackgroundReader
 from lakehand.service.worker import JobWorker, WorkerOptions
 
 if TYPE_CHECKING:
@@ -40,7 +46,7 @@ ROLES: tuple[Role, ...] = get_args(Role)
 
 #: Seconds between two rounds of each loop of the scheduler.
 _FREE_EVERY, _DISCOVER_EVERY, _LOOK_EVERY, _PRUNE_EVERY = 5.0, 5.0, 1.0, 3600.0
-_HOOKS_EVERY = 1.0
+_HOOKS_EVERY, _CONDITIONS_EVERY = 1.0, 5.0
 #: How long a scheduler leads without a word: another one takes over after that.
 _LEADER_SECONDS = 15.0
 #: How long the end waits for threads that talk to a store.
@@ -84,18 +90,28 @@ class Service:
         self.jobs = JobQueue(self._database)
         self.tables = TableRegistry(self._database)
         self._events = EventLog(self._database)
+        self._conditions = Conditions(self._database)
+        self._totals = MetricTotals(self._database)
         workers = WorkerRegistry(self._database)
         name = f"{platform.node()}-{os.getpid()}"
         self._leadership = Leadership(self._database, "scheduler", name)
+        self._reader = BackgroundReader(self._database, self.tables)
         self._scheduler = Scheduler(
-            config, self._database, jobs=self.jobs, tables=self.tables, workers=workers
+            config,
+            self._database,
+            jobs=self.jobs,
+            tables=self.tables,
+            workers=workers,
+            reader=self._reader,
         )
-        self._specs = JobSpecs(config, self.jobs, self.tables)
+        self._specs = JobSpecs(config, self.jobs, self.tables, BudgetStore(self._database))
         options = WorkerOptions(
             slots=config.service.max_concurrent_jobs,
             spark_sessions=config.service.max_spark_sessions,
             lease_seconds=config.service.lease.total_seconds(),
             engines=available_engines(),
+            job_timeout_seconds=config.service.job_timeout.total_seconds(),
+            wind_down_seconds=config.service.drain_timeout.total_seconds(),
         )
         self.worker = JobWorker(
             self.jobs, self.tables, workers, spec_of=self._specs.of, options=options
@@ -121,13 +137,15 @@ class Service:
             self._loop("discover", _DISCOVER_EVERY, self._discover)
             self._loop("look", _LOOK_EVERY, self._look)
             self._loop("prune", _PRUNE_EVERY, self._prune)
+            self._loop("conditions", _CONDITIONS_EVERY, self._check_conditions)
         if "worker" in self.roles:
             self.worker.start()
         log_event(_logger, logging.INFO, "service_started", "started: %s", ", ".join(self.roles))
 
     def reload(self, config: ServiceConfig) -> None:
         """Go on with another configuration. The store and the number of slots stay."""
-        for name in ("store", "max_concurrent_jobs", "max_spark_sessions", "lease"):
+        fixed = ("store", "max_concurrent_jobs", "max_spark_sessions", "lease", "job_timeout")
+        for name in fixed:
             if getattr(config.service, name) != getattr(self.config.service, name):
                 message = "[service] %s has changed: it holds after a restart"
                 log_event(_logger, logging.WARNING, "restart_needed", message, name)
@@ -140,7 +158,18 @@ class Service:
             hooks.subscribe()
             self._hooks = hooks
         self.config = config
+        self._totals.add(Increment("config_reloads", {"outcome": "accepted"}))
         log_event(_logger, logging.INFO, "config_reloaded", "the configuration was read again")
+
+    def note_refused(self, error: LakehandError) -> None:
+        """Note that a configuration was not taken: in the log, as an event and in a metric."""
+        message = "the configuration was not read again, the old one holds: %s (%s)"
+        values = (error.message, error.hint or "no hint")
+        log_event(_logger, logging.ERROR, "config_refused", message, *values)
+        with self._database.transaction() as connection:
+            now = self._database.now()
+            count(connection, Increment("config_reloads", {"outcome": "refused"}))
+            record_event(connection, now, "service.config_refused", code=error.code)
 
     def drain(self) -> None:
         """Start no further job, and let running ones commit what is proved."""
@@ -164,6 +193,7 @@ class Service:
 
     def close(self) -> None:
         """Let another scheduler lead at once, and close the store."""
+        self._reader.close()
         if "scheduler" in self.roles:
             try:
                 self._leadership.release()
@@ -210,8 +240,12 @@ class Service:
                 log_event(_logger, logging.INFO, "discovered", message, done.found, done.gone)
 
     def _look(self) -> None:
-        if self._leads():
-            self._scheduler.look(Tick())
+        # As long as many tables wait for a look, without a pause.
+        while self._leads() and not self._ending.is_set():
+            done = Tick()
+            self._scheduler.look(done)
+            if done.looked_at < LOOKS_PER_TICK:
+                return
 
     def _tell_hooks(self) -> None:
         if self._leads():
@@ -221,6 +255,13 @@ class Service:
         if self._leads():
             kept = self.config.service.keep_history.total_seconds()
             self._events.prune(self._database.time() - kept)
+
+    def _check_conditions(self) -> None:
+        if self._leads():
+            now = datetime.fromtimestamp(self._database.time(), self.config.service.time_zone)
+            below = self.config.metrics.unhealthy_below
+            self._conditions.check(unhealthy_below=below, day=now.date().isoformat())
+            self._totals.merge()
 
     def _leads(self) -> bool:
         return self._leadership.hold(_LEADER_SECONDS)
@@ -271,9 +312,8 @@ def _reload(service: Service, load: Callable[[], ServiceConfig]) -> None:
     try:
         service.reload(load())
     except LakehandError as error:
-        message = "the configuration was not read again, the old one holds: %s (%s)"
-        values = (error.message, error.hint or "no hint")
-        log_event(_logger, logging.ERROR, "config_refused", message, *values)
+        with contextlib.suppress(JobStoreError):  # The log has it.
+            service.note_refused(error)
 
 
 def _end(service: Service, signals: _Signals) -> int:

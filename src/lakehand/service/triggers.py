@@ -5,23 +5,20 @@ Looks of the scheduler and notifications decide by the same rules: the limits of
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from lakehand.model.maintenance import MAINTENANCE_STEPS
 from lakehand.service.job_specs import pool_of
+from lakehand.service.scores import head_start
 from lakehand.service.store.records import FOREVER, JobRequest
 from lakehand.service.windows import windows_of
 
 if TYPE_CHECKING:
     from lakehand.service.config import Policy, ServiceConfig
+    from lakehand.service.scores import TableScore
     from lakehand.service.store.table_registry import RegisteredTable
-
-
-#: Hours by which importance can move a job at most, so that none waits for ever.
-_MOST_HOURS = 12.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,7 +72,9 @@ def find_trigger(
     if table.assessed_at is None:
         return "found"
     if changes.commits == 0:
-        return None
+        # A vacuum becomes due though nothing changes.
+        due_at = (table.summary or {}).get("due_at")
+        return "time" if due_at is not None and due_at <= now else None
     if changes.commits >= after.commits:
         return "commits"
     if changes.bytes >= after.bytes:
@@ -106,16 +105,6 @@ def state_after(changes: Changes, trigger: str | None, now: float) -> dict[str, 
     }
 
 
-def head_start(importance: float) -> float:
-    """Return by how many seconds a job goes before others: an hour for each doubling.
-
-    >>> head_start(1.0), head_start(4.0)
-    (0.0, 7200.0)
-    """
-    hours = math.log2(importance) if importance > 0 else -_MOST_HOURS
-    return 3600.0 * max(-_MOST_HOURS, min(_MOST_HOURS, hours))
-
-
 def next_window(config: ServiceConfig, policy: Policy, now: float) -> tuple[float, float | None]:
     """Return from when and until when the jobs of a policy may run next."""
     if not (policy.windows or policy.quiet):
@@ -137,6 +126,7 @@ def job_request(
     trigger: str,
     version: int | None,
     now: float,
+    score: TableScore | None = None,
 ) -> JobRequest:
     """Return the job of a verb that is due, with what the policy says of it."""
     options = {}
@@ -148,8 +138,10 @@ def job_request(
         verb=verb,
         trigger=trigger,
         options=options,
-        reasons=[f"version {version}"],
-        head_start=head_start(policy.importance),
+        reasons=[f"version {version}", *(() if score is None else score.reasons)],
+        score=0.0 if score is None else score.score,
+        expected={} if score is None else score.expected(),
+        head_start=head_start(0.0 if score is None else score.score, importance=policy.importance),
         delay=max(0.0, opens_at - now),
         runs_until=closes_at,
         pool=policy.pool,

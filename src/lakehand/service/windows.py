@@ -7,7 +7,7 @@ quiet window closes what the others have opened.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from lakehand.model.quantities import parse_duration
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 #: Steps from one window to the next before it is taken for granted that none opens.
 _MAX_STEPS = 200
-#: Cron expressions have whole minutes.
-_MINUTE = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,18 +34,15 @@ class Window:
 
     def end_of_open(self, moment: datetime, zone: ZoneInfo) -> datetime | None:
         """Return when a window that is open at `moment` closes; None if none is open."""
-        from cronsim import CronSim  # Of the extra `service`.
-
-        opened = next(CronSim(self.opens.expression, _local(moment, zone), reverse=True), None)
+        opened = self.opens.last_until(moment, zone)
         if opened is None:
             return None
-        closes = opened.astimezone(UTC) + self.duration
+        closes = opened + self.duration
         return closes if closes > moment else None
 
     def next_opening(self, moment: datetime, zone: ZoneInfo) -> datetime | None:
         """Return when it opens next after `moment`."""
-        following = self.opens.next_after(moment, zone)
-        return None if following is None else following.astimezone(UTC)
+        return self.opens.next_after(moment, zone)
 
 
 def parse_windows(given: Any) -> tuple[Window, ...]:
@@ -69,11 +64,6 @@ def _parse_window(given: Mapping[str, Any]) -> Window:
     if duration <= timedelta(0):
         raise ValueError("a window is open for longer than nothing")
     return Window(opens=Schedule.parse(given["cron"]), duration=duration, reason=given.get("why"))
-
-
-def _local(moment: datetime, zone: ZoneInfo) -> datetime:
-    # The expression is evaluated backwards from the next minute: a window is open when it opens.
-    return (moment + _MINUTE).astimezone(zone)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,12 +13,28 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lakehand._version import __version__
-from lakehand.errors import JobStoreError, LakehandError, LeaseLostError
+from lakehand.errors import JobStoreError, JobTimedOutError, LakehandError, LeaseLostError
 from lakehand.observe import get_logger, log_event
 from lakehand.observe.clock import SystemClock
 from lakehand.observe.steps import Step, reached
+from lakehand.service.config_sections import CostsSection
 from lakehand.service.job_process import JobProcess, ProcessEndedError
-from lakehand.service.job_states import LEASE_LOST, retry_rule
+from lakehand.service.job_reports import (
+    describe_end,
+    failed_step,
+    is_part,
+    is_slice_done,
+    is_too_large,
+    left_new_files,
+)
+from lakehand.service.job_states import (
+    LEASE_LOST,
+    backoff_seconds,
+    describe_losses,
+    is_lost_to_writers,
+    retry_rule,
+)
+from lakehand.service.spending import NOTHING_SPENT, NoBudgetLeftError, spent_by
 from lakehand.service.store.records import AttemptEnd, Claim, JobRequest
 from lakehand.service.store.worker_registry import Worker
 
@@ -59,7 +75,67 @@ class WorkerOptions:
     engines: tuple[str, ...] = ("local",)
     memory_bytes: int = 2**62
     pools: tuple[str, ...] = ()
+    #: A job without progress for so long is asked to wind down; 0: it never is.
+    job_timeout_seconds: float = 0.0
+    #: And if that brings no progress for so long, its process is killed.
+    wind_down_seconds: float = 300.0
     id: str = field(default_factory=_new_worker_id)
+
+
+class _Progress:
+    """How far a running job is, and since when it has not got any further."""
+
+    def __init__(self, options: WorkerOptions, clock: Clock) -> None:
+        self._options = options
+        self._clock = clock
+        self._changed_at = clock.monotonic()
+        self._cancelled_at: float | None = None
+        #: What the job told last.
+        self.latest: dict[str, Any] | None = None
+        #: Whether it was asked to wind down because there was none for too long.
+        self.has_stalled = False
+
+    def take(self, answer: Mapping[str, Any]) -> None:
+        """Take note of what the process told: a run that began, or progress."""
+        told = answer.get("progress", self.latest)
+        if "run" in answer or told != self.latest:
+            self._changed_at = self._clock.monotonic()
+        self.latest = told
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the job was told to cancel."""
+        return self._cancelled_at is not None
+
+    def cancelled(self) -> None:
+        """Note that the job was told to cancel: it has a short time for it."""
+        self._cancelled_at = self._clock.monotonic()
+
+    def check(self, job: Job) -> Wish | None:
+        """Return what to ask of the job; JobTimedOutError if asking has not helped."""
+        now, patience = self._clock.monotonic(), self._options.wind_down_seconds
+        if self._cancelled_at is not None and now - self._cancelled_at >= patience:
+            raise timed_out(job, now - self._cancelled_at)
+        limit, idle = self._options.job_timeout_seconds, now - self._changed_at
+        if not limit or (idle < limit and not self.has_stalled):
+            return None
+        if idle >= limit + patience:
+            raise timed_out(job, idle)
+        if not self.has_stalled:
+            self.has_stalled = True
+            message = "job %d has made no progress for %.0f s, and is asked to wind down"
+            log_event(_logger, logging.WARNING, "job_stalled", message, job.id, idle)
+        return "wind_down"
+
+
+def timed_out(job: Job, seconds: float) -> JobTimedOutError:
+    """Return the error of a job that made no progress for so long."""
+    return JobTimedOutError(
+        f"job {job.id} ({job.verb}) made no progress for {seconds:.0f} s",
+        job=job.id,
+        seconds=seconds,
+        hint="look at the store and the machine; [service] job_timeout is the limit",
+    )
 
 
 class JobWorker:
@@ -105,6 +181,7 @@ class JobWorker:
                 engines=options.engines,
                 slots=options.slots,
                 memory_bytes=options.memory_bytes,
+                pools=options.pools,
             )
         )
         for number in range(options.slots):
@@ -198,60 +275,100 @@ class JobWorker:
 
     def _run(self, job: Job, process: JobProcess | None) -> JobProcess | None:
         """Run a job; return its process if the next job may have it."""
-        try:
-            spec = self._spec_of(job)
-        except LakehandError as error:
-            if not isinstance(error, LeaseLostError):  # Else the job is another worker's.
-                self._end(job, None, {"error": error.to_json()})
+        spec = self._begin(job)
+        if spec is None:
             return process
         message = "%s of %s started (job %d)"
         log_event(_logger, logging.INFO, "job_started", message, job.verb, spec.url, job.id)
+        progress = _Progress(self.options, self._clock)
         try:
-            process = process or JobProcess()
+            process = self._process_for(spec, process)
             process.begin(spec)
-            end = self._watch(job, process)
-        except (LeaseLostError, ProcessEndedError) as error:
+            end = self._watch(job, process, progress)
+        except (LeaseLostError, ProcessEndedError, JobTimedOutError) as error:
             if process is not None:
                 process.kill()
-            if isinstance(error, ProcessEndedError):
-                self._give_back(job, f"the process of the job {error}")
+            self._give_up(job, error, progress)
             return None
         if end is None:
             process.kill()
-            self._give_back(job, "the worker was stopped")
+            self._give_back(job, _crashed("the worker was stopped"))
             return None
-        self._end(job, spec, end)
+        if progress.has_stalled and is_part(end.get("report") or {}):
+            limit = self.options.job_timeout_seconds
+            self._give_back(job, timed_out(job, limit).to_json(), end)
+        else:
+            self._end(job, spec, end)
         # What failed may have left its process, or its Spark session, in a bad state.
         if process.jobs >= _JOBS_PER_PROCESS or "error" in end:
             process.close()
             return None
         return process
 
-    def _watch(self, job: Job, process: JobProcess) -> dict[str, Any] | None:
+    def _process_for(self, spec: JobSpec, process: JobProcess | None) -> JobProcess:
+        """Return the process of the last job if it has the priority of this one, else a new one."""
+        if process is not None and process.priority == (spec.nice, spec.ionice):
+            return process
+        if process is not None:
+            process.close()
+        return JobProcess(nice=spec.nice, ionice=spec.ionice)
+
+    def _begin(self, job: Job) -> JobSpec | None:
+        """Return what the process of a job is told; None if it cannot start now."""
+        try:
+            return self._spec_of(job)
+        except NoBudgetLeftError as error:
+            self._wait_for_budget(job, error.describe(), error.seconds)
+        except LeaseLostError:
+            pass  # The job is another worker's.
+        except LakehandError as error:
+            self._end(job, None, {"error": error.to_json(), "spent": NOTHING_SPENT})
+        return None
+
+    def _give_up(
+        self,
+        job: Job,
+        error: LeaseLostError | ProcessEndedError | JobTimedOutError,
+        progress: _Progress,
+    ) -> None:
+        """Record the end of an attempt that did not end by itself; its process is dead."""
+        if isinstance(error, LeaseLostError):
+            return  # The job is another worker's.
+        crashed = _crashed(f"the process of the job {error}")
+        reason = error.to_json() if isinstance(error, JobTimedOutError) else crashed
+        if not progress.is_cancelled:
+            self._give_back(job, reason)
+            return
+        end = AttemptEnd(outcome="cancelled", error=reason)
+        with contextlib.suppress(LeaseLostError, JobStoreError):  # A scheduler frees it.
+            self._jobs.finish(job.id, job.fence, end, state="cancelled")
+
+    def _watch(self, job: Job, process: JobProcess, progress: _Progress) -> dict[str, Any] | None:
         """Keep the lease of a job until it ends; None if the worker is to stop before that."""
         interval = self.options.lease_seconds / 3
         told_at = self._clock.monotonic()
         beat_at = told_at + interval
-        progress: dict[str, Any] | None = None
         told: Wish | None = None
         while not self._stopping.is_set():
             answer = process.answer(timeout=min(0.2, interval))
             if answer is not None and ("report" in answer or "error" in answer):
                 return answer
+            progress.take(answer or {})
             if answer is not None and "run" in answer:
                 self._note_run(job, answer["run"])
             if answer is not None and "progress" in answer:
-                progress = answer["progress"]
                 # A user who watches the job sees it soon.
                 beat_at = min(beat_at, told_at + _PROGRESS_SECONDS)
-            wish: Wish | None = "wind_down" if self._draining.is_set() else None
+            wish = "wind_down" if self._draining.is_set() else progress.check(job)
             if self._clock.monotonic() >= beat_at:
-                wish = self._beat(job, progress) or wish
+                wish = self._beat(job, progress.latest) or wish
                 told_at = self._clock.monotonic()
                 beat_at = told_at + interval
             if wish is not None and told not in (wish, "cancel"):
                 process.wish(wish)
                 told = wish
+                if wish == "cancel":
+                    progress.cancelled()
         return None
 
     def _note_run(self, job: Job, run_id: str) -> None:
@@ -275,16 +392,17 @@ class JobWorker:
     def _end(self, job: Job, spec: JobSpec | None, end: Mapping[str, Any]) -> None:
         """Record how a job ended: done, to be continued, to be retried, or failed for good."""
         reached(Step.JOB_ENDING)
-        spent = end.get("spent", {})
+        costs = CostsSection() if spec is None else CostsSection(**spec.costs)
+        spent = spent_by(costs, end.get("spent", {}))
         self._log_end(job, spec, end)
         digest = "" if spec is None else spec.policy_digest
         try:
             if "error" in end:
                 self._end_with_error(job, end["error"], spent, policy=digest)
-            elif (failed := _failed_step(end["report"])) is not None:
+            elif (failed := failed_step(end["report"])) is not None:
                 self._end_with_error(job, failed, spent, policy=digest, report=end["report"])
             else:
-                self._end_with_report(job, end["report"], spent)
+                self._end_with_report(job, spec, end["report"], spent)
                 self._check_again(job, spec, end["report"])
             reached(Step.JOB_ENDED)
         except LakehandError as error:
@@ -302,23 +420,68 @@ class JobWorker:
         values = (job.verb, where, job.id, describe_end(end["report"]))
         log_event(_logger, logging.INFO, "job_ended", message, *values)
 
+    def _wait_for_budget(self, job: Job, budget: str, seconds: float) -> None:
+        """Put a job back that a budget has too little left for."""
+        end = AttemptEnd(outcome="no_budget", spent=NOTHING_SPENT)
+        with contextlib.suppress(LakehandError):  # It is freed when its lease has run out.
+            self._jobs.requeue(
+                job.id,
+                job.fence,
+                end,
+                waits_for="budget",
+                delay=seconds,
+                counts=False,
+                details={"details": budget},
+            )
+
     def _end_with_report(
-        self, job: Job, report: Mapping[str, Any], spent: Mapping[str, float]
+        self,
+        job: Job,
+        spec: JobSpec | None,
+        report: Mapping[str, Any],
+        spent: Mapping[str, float],
     ) -> None:
         outcome = str(report.get("outcome", "committed"))
-        if _is_part(report):
+        is_slice = spec is not None and spec.is_slice
+        has_done_slice = is_slice and is_slice_done(report) and not is_part(report)
+        if is_part(report) or has_done_slice:
             end = AttemptEnd(outcome="stopped_early", report=report, spent=spent)
-            self._jobs.requeue(job.id, job.fence, end, waits_for="turn", counts=False)
+            # A table that is written to faster than in slices would keep its turn for ever.
+            self._jobs.requeue(
+                job.id,
+                job.fence,
+                end,
+                waits_for="turn",
+                counts=False,
+                is_next_turn=has_done_slice,
+            )
+            return
+        if spec is not None and spec.short_for is not None and is_too_large(report):
+            end = AttemptEnd(outcome="no_budget", report=report, spent=spent)
+            details = {"details": "too little is left today for its files", "is_fixed": True}
+            self._jobs.requeue(
+                job.id,
+                job.fence,
+                end,
+                waits_for="budget",
+                delay=spec.short_for,
+                counts=False,
+                details=details,
+            )
             return
         end = AttemptEnd(outcome=outcome, report=report, spent=spent)
         self._jobs.finish(job.id, job.fence, end, state="succeeded")
+        if job.verb == "health":
+            numbers = {"health_score": report["score"], "file_count": report["file_count"]}
+            self._tables.measured(job.table_id, report["version"], numbers)
 
     def _check_again(self, job: Job, spec: JobSpec | None, report: Mapping[str, Any]) -> None:
         """Queue the job once more for when the files that were too new for it are old enough.
 
         Without that, a table without further writes would keep its last small files.
         """
-        if spec is None or _is_part(report) or not _left_new_files(report):
+        is_over = spec is not None and not is_part(report) and not is_slice_done(report)
+        if spec is None or not is_over or not left_new_files(report):
             return
         self._jobs.enqueue(
             JobRequest(
@@ -351,7 +514,7 @@ class JobWorker:
         rule = retry_rule(error)
         delay = None if rule is None else rule.delay_after(job.attempt, self._chance)
         if delay is not None and job.attempt < job.max_attempts:
-            self._jobs.requeue(job.id, job.fence, end, waits_for="retry", delay=delay)
+            self._retry(job, end, delay)
             return
         if rule is None:
             # Before the job ends: nothing may queue the verb again in between.
@@ -365,10 +528,26 @@ class JobWorker:
             )
         self._jobs.finish(job.id, job.fence, end, state="failed")
 
-    def _give_back(self, job: Job, reason: str) -> None:
-        """Put a job back whose process has ended before it; after some attempts it has failed."""
-        error = {"code": "JOB_CRASHED", "message": reason, "retryable": True}
-        end = AttemptEnd(outcome="crashed", error=error)
+    def _retry(self, job: Job, end: AttemptEnd, delay: float) -> None:
+        """Put a job back after a failure; one that lost to writers waits for longer each time."""
+        if not is_lost_to_writers(end.error, end.report):
+            self._jobs.requeue(job.id, job.fence, end, waits_for="retry", delay=delay)
+            return
+        losses = 1 + self._jobs.losses(job.table_id).count
+        delay = max(delay, backoff_seconds(losses))
+        details = {"details": describe_losses(losses)}
+        self._jobs.requeue(
+            job.id, job.fence, end, waits_for="writers_busy", delay=delay, details=details
+        )
+
+    def _give_back(
+        self, job: Job, error: Mapping[str, Any], done: Mapping[str, Any] | None = None
+    ) -> None:
+        """Put a job back that did not end by itself; after some attempts it has failed."""
+        outcome = "timed_out" if error["code"] == JobTimedOutError.code else "crashed"
+        report, spent = (done or {}).get("report"), (done or {}).get("spent", {})
+        end = AttemptEnd(outcome=outcome, error=error, report=report, spent=spent)
+        log_event(_logger, logging.WARNING, f"job_{outcome}", "%s", error["message"], job=job.id)
         is_own_doing = self._stopping.is_set()
         delay = LEASE_LOST.delay_after(job.attempt, self._chance)
         try:
@@ -383,47 +562,5 @@ class JobWorker:
             log_event(_logger, logging.WARNING, "not_given_back", "%s", failed.message, job=job.id)
 
 
-def describe_end(report: Mapping[str, Any]) -> str:
-    """Say in a few words what a job did.
-
-    >>> describe_end({"outcome": "committed", "files_before": 9, "files_after": 1})
-    'committed, 9 files became 1'
-    """
-    parts = [str(report.get("outcome", "done"))]
-    done = [step["step"] for step in report.get("steps") or () if step["outcome"] == "committed"]
-    if done:
-        parts = [" and ".join(done)]
-    parts += [
-        f"{part['files_before']:,} files became {part['files_after']:,}"
-        for part in _reports(report)
-        if part.get("files_before") and part.get("files_before") != part.get("files_after")
-    ]
-    if _is_part(report):
-        parts.append("stopped early, the rest is queued")
-    elif _left_new_files(report):
-        parts.append("new files are left for later")
-    return ", ".join(parts)
-
-
-def _reports(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return a report and those of its steps."""
-    steps = report.get("steps") or ()
-    return [report, *(step.get("report") or {} for step in steps)]
-
-
-def _failed_step(report: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return why a step of `maintain` has failed, if one has; the others were taken."""
-    failed = [step for step in report.get("steps") or () if step["outcome"] == "failed"]
-    errors = [error for step in failed for error in (step["error"], *report["errors"]) if error]
-    return next(iter(errors), None)
-
-
-def _is_part(report: Mapping[str, Any]) -> bool:
-    """Say whether an operation was wound down, and something of it is left."""
-    return bool(report.get("stopped_early"))
-
-
-def _left_new_files(report: Mapping[str, Any]) -> bool:
-    """Say whether files were left because they had been written lately."""
-    parts = _reports(report)
-    return any((part.get("files_left") or {}).get("recently_written") for part in parts)
+def _crashed(reason: str) -> dict[str, Any]:
+    return {"code": "JOB_CRASHED", "message": reason, "retryable": True}

@@ -15,6 +15,7 @@ from sqlalchemy import (
     ForeignKey,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     Table,
     Text,
@@ -23,7 +24,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import JSONB
 
-from lakehand.service.job_states import ENDED, LANES, STATES, WISHES
+from lakehand.service.job_states import ENDED, LANES, ROLES, STATES, WISHES
 
 #: Increased with every change of the tables.
 SCHEMA_VERSION = 1
@@ -90,6 +91,47 @@ TABLES = Table(
     ),
 )
 
+#: Numbers of each table, to which new commits are applied, and how far they have been dealt with.
+SUMMARIES = Table(
+    "summaries",
+    METADATA,
+    Column("table_id", _Number, ForeignKey("tables.id"), primary_key=True),
+    _required("version", BigInteger),
+    _required("saved_at", Double),
+    #: All but the numbers of files; these, compressed.
+    _required("document", _Document),
+    Column("files", LargeBinary),
+    #: Of a table with very many files: what its numbers mean under the settings of its policy.
+    Column("assessment", _Document),
+    #: Since the first summary, and when a file was removed last.
+    _required("commits_applied", BigInteger, "0"),
+    _required("removed_file_count", BigInteger, "0"),
+    _required("removed_bytes", BigInteger, "0"),
+    Column("removed_at", Double),
+    #: When the table was vacuumed and its log cleaned, and how much had come until then.
+    Column("vacuumed_at", Double),
+    _required("vacuumed_file_count", BigInteger, "0"),
+    _required("vacuumed_bytes", BigInteger, "0"),
+    Column("cleaned_at", Double),
+    _required("cleaned_commits", BigInteger, "0"),
+    #: Why the table could not be read as a whole.
+    Column("error", _Document),
+)
+
+#: How forecasts of steps compare with what they took, by table; of all tables under the id 0.
+CALIBRATIONS = Table(
+    "calibrations",
+    METADATA,
+    Column("table_id", _Number, primary_key=True, autoincrement=False),
+    Column("step", Text, primary_key=True),
+    _required("factor", Double),
+    _required("error", Double),
+    _required("count", Integer),
+    #: Share of the groups of rewrites that was lost to concurrent writers.
+    _required("lost_share", Double, "0"),
+    _required("changed_at", Double),
+)
+
 #: Verbs of a table that no retry can cure, until something changes.
 HOLDS = Table(
     "holds",
@@ -135,6 +177,8 @@ WORKERS = Table(
     _required("engines", _Document),
     _required("slots", Integer),
     _required("memory_bytes", BigInteger),
+    #: Pools whose jobs it takes; empty: all.
+    _required("pools", _Document, "[]"),
     _required("started_at", Double),
     _required("beat_at", Double),
     Column("wish", Text),
@@ -171,6 +215,8 @@ JOBS = Table(
     _required("not_before", Double),
     Column("runs_until", Double),
     Column("waits_for", Text),
+    #: Which budget it waits for, or how often writers were faster.
+    Column("wait_details", _Document),
     Column("paused_by", Text),
     #: Increased by every claim: a worker whose lease was lost has an old one.
     _required("fence", BigInteger, "0"),
@@ -309,6 +355,43 @@ OUTBOX = Table(
     _required("due_at", Double),
     _required("attempts", Integer, "0"),
     Index("outbox_due", "due_at"),
+)
+
+#: Increments of counters: the value of a counter is the sum of its rows. They are only added, so
+#: that jobs which end at the same time do not wait for each other; the scheduler merges them.
+METRIC_INCREMENTS = Table(
+    "metric_increments",
+    METADATA,
+    _id(),
+    _required("metric"),
+    #: Names and values of its labels, as JSON, sorted by name.
+    _required("labels"),
+    _required("value", Double),
+)
+
+#: Conditions that hold now, each of which hooks were told of when it began.
+CONDITIONS = Table(
+    "conditions",
+    METADATA,
+    Column("kind", Text, primary_key=True),
+    #: What it is about: the id of a table, or a budget.
+    Column("subject", Text, primary_key=True),
+    _required("since", Double),
+)
+
+#: Tokens of the HTTP server. Only their hashes are kept.
+TOKENS = Table(
+    "tokens",
+    METADATA,
+    Column("name", Text, primary_key=True),
+    _required("role"),
+    _required("hash"),
+    _required("created_at", Double),
+    Column("created_by", Text),
+    Column("expires_at", Double),
+    Column("revoked_at", Double),
+    UniqueConstraint("hash"),
+    _one_of("role", ROLES),
 )
 
 LEASES = Table(

@@ -1,12 +1,11 @@
 """Which job a worker gets: the first of a pool with a free slot, on a table without another one.
 
-And what each of the others waits for, which looks at the same things.
+What each of the others waits for is in `job_waits`, which uses the same conditions.
 """
 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
@@ -30,7 +29,6 @@ from lakehand.service.store.database_schema import (
     POOLS,
     SERVICE,
     TABLES,
-    WORKERS,
 )
 from lakehand.service.store.job_statements import QUEUED, RUNNING
 
@@ -40,9 +38,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from lakehand.service.config import PoolSection
-    from lakehand.service.job_states import WaitsFor
     from lakehand.service.store.database import Database
-    from lakehand.service.store.records import Claim, Job
+    from lakehand.service.store.records import Claim
 
 
 def configure_pools(database: Database, pools: Sequence[PoolSection]) -> None:
@@ -114,6 +111,7 @@ def _taking(now: Any) -> Any:
             leased_until=now + bindparam("lease", type_=Double),
             started_at=func.coalesce(JOBS.c.started_at, now),
             waits_for=None,
+            wait_details=None,
             wish=None,
             progress=None,
         )
@@ -149,9 +147,8 @@ def _free_slots(connection: Connection, claim: Claim) -> dict[str, int]:
     return free
 
 
-@functools.lru_cache(maxsize=64)
-def _next(now: Any) -> Any:
-    """Return the query for the first job of a pool that a worker may start."""
+def startable(now: Any) -> tuple[Any, ...]:
+    """Return the conditions on a job that may start now, apart from slots and workers."""
     running = JOBS.alias("running")
     is_busy = exists().where(
         running.c.table_id == JOBS.c.table_id,
@@ -164,96 +161,26 @@ def _next(now: Any) -> Any:
         or_(TABLES.c.paused_until.is_(None), TABLES.c.paused_until <= now),
     )
     return (
+        QUEUED,
+        JOBS.c.not_before <= now,
+        JOBS.c.paused_by.is_(None),
+        or_(JOBS.c.runs_until.is_(None), JOBS.c.runs_until > now),
+        and_(is_usable, ~is_busy, ~exists().where(SERVICE.c.paused_until > now)),
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def _next(now: Any) -> Any:
+    """Return the query for the first job of a pool that a worker may start."""
+    return (
         select(JOBS.c.rank_at, JOBS.c.id)
         .where(
-            QUEUED,
+            *startable(now),
             JOBS.c.pool == bindparam("pool"),
-            JOBS.c.not_before <= now,
-            JOBS.c.paused_by.is_(None),
-            or_(JOBS.c.runs_until.is_(None), JOBS.c.runs_until > now),
             JOBS.c.engine.in_(bindparam("engines", expanding=True)),
             JOBS.c.memory_bytes <= bindparam("memory"),
-            and_(is_usable, ~is_busy, ~exists().where(SERVICE.c.paused_until > now)),
         )
         .order_by(JOBS.c.rank_at, JOBS.c.id)
         .limit(literal_column("1"))
         .with_for_update(of=JOBS, skip_locked=True)
-    )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Situation:
-    """What claims look at, apart from the job itself."""
-
-    now: float
-    is_service_paused: bool
-    #: Tables that are paused, by id.
-    paused: frozenset[int]
-    #: Tables and lanes in which a job runs.
-    busy: frozenset[tuple[int, str]]
-    #: Pools without a free slot.
-    full: frozenset[str]
-    #: Engines of the workers that are alive.
-    engines: frozenset[str]
-
-
-def find_waits(
-    database: Database, jobs: Sequence[Job], *, silent_seconds: float
-) -> dict[int, WaitsFor]:
-    """Return what the queued ones among some jobs wait for, by their ids.
-
-    A worker that was silent for this many seconds does not count.
-    """
-    queued = [job for job in jobs if job.state == "queued"]
-    if not queued:
-        return {}
-    with database.transaction() as connection:
-        now = float(connection.execute(select(database.now())).scalar_one())
-        situation = _look(connection, now, silent_seconds)
-    return {job.id: _wait_of(job, situation) for job in queued}
-
-
-def _wait_until_later(job: Job) -> WaitsFor:
-    """Return why a job does not start before a time."""
-    if job.waits_for == "retry":
-        return "retry"
-    is_too_new = job.trigger == "quiet_period" and job.waits_for is None
-    return "quiet_period" if is_too_new else "window"
-
-
-def _wait_of(job: Job, situation: _Situation) -> WaitsFor:
-    if job.paused_by is not None or situation.is_service_paused or job.table_id in situation.paused:
-        return "paused"
-    if job.not_before > situation.now:
-        return _wait_until_later(job)
-    if job.runs_until is not None and job.runs_until <= situation.now:
-        return "window"
-    if job.engine not in situation.engines:
-        return "no_worker"
-    if (job.table_id, job.lane) in situation.busy:
-        return "table_busy"
-    return "pool_full" if job.pool in situation.full else "turn"
-
-
-def _look(connection: Connection, now: float, silent_seconds: float) -> _Situation:
-    running = connection.execute(
-        select(JOBS.c.table_id, JOBS.c.lane, JOBS.c.pool).where(JOBS.c.state == "running")
-    ).all()
-    pools = connection.execute(select(POOLS.c.name, POOLS.c.max_running)).all()
-    taken = [row.pool for row in running]
-    alive = select(WORKERS.c.engines).where(
-        WORKERS.c.stopped_at.is_(None), WORKERS.c.beat_at > now - silent_seconds
-    )
-    is_paused = select(func.count()).select_from(SERVICE).where(SERVICE.c.paused_until > now)
-    return _Situation(
-        now=now,
-        is_service_paused=connection.execute(is_paused).scalar_one() > 0,
-        paused=frozenset(
-            connection.execute(select(TABLES.c.id).where(TABLES.c.paused_until > now)).scalars()
-        ),
-        busy=frozenset((row.table_id, row.lane) for row in running),
-        full=frozenset(pool.name for pool in pools if taken.count(pool.name) >= pool.max_running),
-        engines=frozenset(
-            engine for engines in connection.execute(alive).scalars() for engine in engines
-        ),
     )

@@ -6,6 +6,7 @@ lost and the job claimed again, nothing that it says of the job is taken any mor
 
 from __future__ import annotations
 
+import itertools
 import random
 from typing import TYPE_CHECKING, Any
 
@@ -13,15 +14,17 @@ from sqlalchemy import literal, select, update
 from sqlalchemy.exc import IntegrityError
 
 from lakehand.errors import JobNotFoundError, JobStateError, LeaseLostError, ValidationError
-from lakehand.service.job_states import ENDED, LANE_OF, LEASE_LOST
+from lakehand.service.job_states import ENDED, LANE_OF, LEASE_LOST, is_lost_to_writers
 from lakehand.service.store.budgets import release_reserved
 from lakehand.service.store.database import is_over
 from lakehand.service.store.database_schema import ATTEMPTS, JOBS, TABLES
 from lakehand.service.store.events import record_event
 from lakehand.service.store.job_claims import find_claimable, take
+from lakehand.service.store.job_metrics import RUN, attempt_increments, ended_job
 from lakehand.service.store.job_statements import (
     QUEUED,
     REQUESTED,
+    RESCORING,
     RUNNING,
     UNLEASED,
     beating,
@@ -31,7 +34,9 @@ from lakehand.service.store.job_statements import (
     larger,
     smaller,
 )
-from lakehand.service.store.records import AttemptEnd, Freed, Job, JobRequest, Queued
+from lakehand.service.store.records import AttemptEnd, Freed, Job, JobRequest, Losses, Queued
+from lakehand.service.store.service_metrics import count
+from lakehand.service.store.summary_store import learn_from_job
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,6 +49,8 @@ if TYPE_CHECKING:
 
 #: How many races for a slot or a table a claim may lose before it gives up until the next time.
 _CLAIM_TRIES = 10
+#: Attempts that are looked at for a back-off, which is longest long before.
+_LOSSES_COUNTED = 10
 
 
 class JobQueue:
@@ -144,22 +151,31 @@ class JobQueue:
         now = self._database.now()
         result = {"as": state, "how": end.outcome, "doc": end.report, "failure": end.error}
         with self._database.transaction() as connection:
-            found = connection.execute(finishing(now), {**_key(job_id, fence), **result})
-            table_id = found.scalar_one_or_none()
+            job = connection.execute(
+                finishing(now), {**_key(job_id, fence), **result}
+            ).one_or_none()
             self._end_attempt(connection, job_id, fence, end)
-            if table_id is not None:
+            if job is not None:
+                count(connection, ended_job(job.verb, end.outcome, end.error))
+                learn_from_job(connection, now, job_id, end, is_sqlite=self._database.is_sqlite)
                 details = {} if end.error is None else {"code": end.error.get("code")}
                 record_event(
                     connection,
                     now,
                     f"job.{state}",
                     job=job_id,
-                    table=table_id,
+                    table=job.table_id,
                     outcome=end.outcome,
                     **details,
                 )
-        if table_id is None:
+        if job is None:
             raise _lost(job_id, fence)
+
+    def rescore(self, scored: Sequence[Mapping[str, Any]]) -> None:
+        """Raise the scores of queued jobs; the keys are the parameters of `RESCORING`."""
+        if scored:
+            with self._database.transaction() as connection:
+                connection.execute(RESCORING, list(scored))
 
     def requeue(
         self,
@@ -170,10 +186,14 @@ class JobQueue:
         waits_for: WaitsFor,
         delay: float = 0.0,
         counts: bool = True,
+        is_next_turn: bool = False,
+        details: Mapping[str, Any] | None = None,
     ) -> JobState:
         """Put a running job back, with its age; a job of the same kind in the queue replaces it.
 
         `counts` is False for an attempt that is not to be counted, as one that found no budget.
+        With `is_next_turn` it begins to wait again, with the head start that it had.
+        `details` says which budget that is.
         """
         now = self._database.now()
         with self._database.transaction() as connection:
@@ -182,12 +202,20 @@ class JobQueue:
             ).one_or_none()
             self._end_attempt(connection, job_id, fence, end)
             state: JobState | None = None
+            if job is not None and is_next_turn:
+                job = self._take_next_turn(connection, job)
             if job is not None and self._give_age_to_twin(connection, job):
                 state = self._end(connection, job, "cancelled", "superseded")
             elif job is not None:
                 attempt = job.attempt if counts else job.attempt - 1
                 state = self._put_back(
-                    connection, job, waits_for, delay, attempt=attempt, error=end.error
+                    connection,
+                    job,
+                    waits_for,
+                    delay,
+                    attempt=attempt,
+                    error=end.error,
+                    details=details,
                 )
             if job is not None:
                 record_event(
@@ -255,11 +283,12 @@ class JobQueue:
             update(JOBS)
             .where(JOBS.c.table_id == table_id, QUEUED, JOBS.c.asked_by.is_(None))
             .values(state="cancelled", outcome=outcome, ended_at=now, waits_for=None)
-            .returning(JOBS.c.id)
+            .returning(JOBS.c.id, JOBS.c.verb)
         )
         with self._database.transaction() as connection:
-            ended = connection.execute(statement).scalars().all()
-            for job_id in ended:
+            ended = connection.execute(statement).all()
+            for job_id, verb in ended:
+                count(connection, ended_job(verb, outcome))
                 record_event(
                     connection, now, "job.cancelled", job=job_id, table=table_id, outcome=outcome
                 )
@@ -274,7 +303,7 @@ class JobQueue:
     def move_window(self, job: Job, *, opens_at: float, closes_at: float | None) -> None:
         """Let a queued job run in another window, and not before it may be retried."""
         is_too_new = job.trigger == "quiet_period" and job.waits_for is None
-        is_delayed = is_too_new or job.waits_for == "retry"
+        is_delayed = is_too_new or job.waits_for in {"retry", "writers_busy", "budget"}
         later = larger(JOBS.c.not_before, literal(opens_at))
         statement = (
             update(JOBS)
@@ -367,7 +396,7 @@ class JobQueue:
                     update(JOBS).where(JOBS.c.id == job_id).values(not_before=now, waits_for=None)
                 )
                 return Queued(job_id=job_id, is_new=False)
-            return self.enqueue_in(connection, _again(job, by))
+            return self.enqueue_in(connection, JobRequest.again(job, by))
 
     def get(self, job_id: int) -> Job:
         """Return a job; JobNotFoundError if there is none of this number."""
@@ -409,6 +438,26 @@ class JobQueue:
             found = connection.execute(newest).scalars().all()
         return frozenset(run for runs in found for run in runs)
 
+    def losses(self, table_id: int) -> Losses:
+        """Return how often in a row the last rewrites of a table lost to its writers."""
+        ended = (
+            select(ATTEMPTS.c.ended_at, ATTEMPTS.c.report, ATTEMPTS.c.error)
+            .join(JOBS, JOBS.c.id == ATTEMPTS.c.job_id)
+            .where(
+                ATTEMPTS.c.table_id == table_id,
+                JOBS.c.lane == "rewrite",
+                ATTEMPTS.c.outcome.in_(("committed", "failed", "stopped_early")),
+            )
+            .order_by(ATTEMPTS.c.started_at.desc())
+            .limit(_LOSSES_COUNTED)
+        )
+        with self._database.reading() as connection:
+            rows = connection.execute(ended).all()
+        lost = list(
+            itertools.takewhile(lambda row: is_lost_to_writers(row.error, row.report), rows)
+        )
+        return Losses(count=len(lost), last_at=max((row.ended_at for row in lost), default=0.0))
+
     # -- parts of the above -------------------------------------------------------------------
 
     def _locked(self, connection: Connection, job_id: int) -> Any:
@@ -423,6 +472,7 @@ class JobQueue:
         connection.execute(update(JOBS).where(JOBS.c.id == job_id).values(wish=wish))
 
     def _end(self, connection: Connection, job: Any, state: JobState, outcome: str) -> JobState:
+        count(connection, ended_job(job.verb, outcome))
         connection.execute(
             update(JOBS)
             .where(JOBS.c.id == job.id)
@@ -445,6 +495,7 @@ class JobQueue:
         *,
         attempt: int,
         error: Mapping[str, Any] | None = None,
+        details: Mapping[str, Any] | None = None,
     ) -> JobState:
         connection.execute(
             update(JOBS)
@@ -452,6 +503,7 @@ class JobQueue:
             .values(
                 state="queued",
                 waits_for=waits_for,
+                wait_details=details,
                 not_before=self._database.now() + delay,
                 attempt=attempt,
                 error=error,
@@ -459,6 +511,17 @@ class JobQueue:
             )
         )
         return "queued"
+
+    def _take_next_turn(self, connection: Connection, job: Any) -> Any:
+        """Let a job wait from now on, as if it had just been queued; return its row."""
+        now = self._database.now()
+        statement = (
+            update(JOBS)
+            .where(JOBS.c.id == job.id)
+            .values(queued_at=now, rank_at=now - (job.queued_at - job.rank_at))
+            .returning(JOBS)
+        )
+        return connection.execute(statement).one()
 
     def _give_age_to_twin(self, connection: Connection, job: Any) -> bool:
         """Let a queued job of the same kind go on with the age of this one, if there is one."""
@@ -479,10 +542,13 @@ class JobQueue:
     ) -> None:
         result = {"how": end.outcome, "doc": end.report, "failure": end.error}
         values = {**_key(job_id, fence), **result, "used": dict(end.spent)}
-        ending = connection.execute(ending_attempt(self._database.now()), values)
-        reserved = ending.scalar_one_or_none()
-        if reserved:
-            release_reserved(connection, reserved, end.spent)
+        ended = connection.execute(ending_attempt(self._database.now()), values).one_or_none()
+        if ended is None:
+            return
+        job = connection.execute(RUN, {"job": job_id}).one()
+        count(connection, *attempt_increments(job, end, ended.started_at, ended.ended_at))
+        if ended.reserved:
+            release_reserved(connection, ended.reserved, end.spent)
 
 
 #: Jobs with the names of their tables.
@@ -509,25 +575,6 @@ def _values(request: JobRequest) -> dict[str, Any]:
     }
     waits = {"head_start": request.head_start, "delay": request.delay}
     return {**values, **documents, **waits, "lane": LANE_OF[request.verb]}
-
-
-def _again(job: Any, by: str | None) -> JobRequest:
-    return JobRequest(
-        table_id=job.table_id,
-        verb=job.verb,
-        trigger="retry",
-        scope=job.scope,
-        options=job.options,
-        reasons=job.reasons,
-        asked_by=by or job.asked_by,
-        urgency=job.urgency,
-        score=job.score,
-        expected=job.expected,
-        engine=job.engine,
-        memory_bytes=job.memory_bytes,
-        pool=job.pool,
-        max_attempts=job.max_attempts,
-    )
 
 
 def _lost(job_id: int, fence: int) -> LeaseLostError:

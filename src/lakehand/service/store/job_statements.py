@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from sqlalchemy import Double, bindparam, case, func, literal_column, update
+from sqlalchemy import Double, and_, bindparam, case, func, literal_column, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from lakehand.service.store.database_schema import ATTEMPTS, JOBS
@@ -38,7 +38,13 @@ REQUESTED = (
     "pool",
     "runs_until",
     "max_attempts",
+    "waits_for",
+    "wait_details",
 )
+
+
+#: Why a job does not start, whatever is requested automatically.
+_BACKS_OFF = JOBS.c.waits_for.in_(("writers_busy", "budget"))
 
 
 def smaller(one: Any, other: Any) -> Any:
@@ -71,6 +77,8 @@ def enqueueing(now: Any, is_sqlite: bool) -> Any:  # noqa: FBT001  cached by pos
             "score": larger(JOBS.c.score, given.score),
             "rank_at": smaller(JOBS.c.rank_at, given.rank_at),
             "not_before": case(
+                # New commits are no reason to end a back-off; a request by hand is.
+                (and_(_BACKS_OFF, given.asked_by.is_(None)), JOBS.c.not_before),
                 (JOBS.c.runs_until <= now, given.not_before),
                 else_=smaller(JOBS.c.not_before, given.not_before),
             ),
@@ -81,6 +89,27 @@ def enqueueing(now: Any, is_sqlite: bool) -> Any:  # noqa: FBT001  cached by pos
             "asked_by": func.coalesce(given.asked_by, JOBS.c.asked_by),
         },
     ).returning(JOBS.c.id, JOBS.c.requests)
+
+
+#: Gives a queued job that the service asked for a higher score, as more is known of its table.
+RESCORING = (
+    update(JOBS)
+    .where(
+        JOBS.c.table_id == bindparam("table"),
+        JOBS.c.verb == bindparam("for_verb"),
+        QUEUED,
+        JOBS.c.asked_by.is_(None),
+        JOBS.c.score < bindparam("new_score", type_=Double),
+    )
+    .values(
+        score=bindparam("new_score", type_=Double),
+        expected=bindparam("new_expected"),
+        reasons=bindparam("new_reasons"),
+        rank_at=smaller(
+            JOBS.c.rank_at, JOBS.c.queued_at - bindparam("new_head_start", type_=Double)
+        ),
+    )
+)
 
 
 @functools.lru_cache(maxsize=64)
@@ -108,7 +137,7 @@ def finishing(now: Any) -> Any:
             waits_for=None,
             **UNLEASED,
         )
-        .returning(JOBS.c.table_id)
+        .returning(JOBS.c.table_id, JOBS.c.verb)
     )
 
 
@@ -125,5 +154,5 @@ def ending_attempt(now: Any) -> Any:
             error=bindparam("failure"),
             spent=bindparam("used"),
         )
-        .returning(ATTEMPTS.c.reserved)
+        .returning(ATTEMPTS.c.reserved, ATTEMPTS.c.started_at, ATTEMPTS.c.ended_at)
     )

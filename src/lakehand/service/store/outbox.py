@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from sqlalchemy import delete, insert, select, update
 
+from lakehand.service.run_metrics import Increment
 from lakehand.service.store.database_schema import EVENTS, HOOK_EVENTS, JOBS, OUTBOX, TABLES
 from lakehand.service.store.events import record_event
+from lakehand.service.store.service_metrics import count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -95,6 +97,7 @@ class Outbox:
         """Note that a hook was told."""
         with self._database.transaction() as connection:
             connection.execute(delete(OUTBOX).where(OUTBOX.c.id == delivery.id))
+            count(connection, Increment("webhook_deliveries", {"outcome": "sent"}))
 
     def retry(self, delivery: Delivery, *, delay: float, counts: bool = True) -> None:
         """Tell a hook again after some seconds; `counts` is False if it was not even tried."""
@@ -105,11 +108,14 @@ class Outbox:
                 .where(OUTBOX.c.id == delivery.id)
                 .values(due_at=self._database.now() + delay, attempts=attempts)
             )
+            if counts:
+                count(connection, Increment("webhook_deliveries", {"outcome": "failed"}))
 
     def drop(self, delivery: Delivery, *, hook: str, reason: str) -> None:
         """Give a delivery up, with an event; one about such an event goes without."""
         with self._database.transaction() as connection:
             connection.execute(delete(OUTBOX).where(OUTBOX.c.id == delivery.id))
+            count(connection, Increment("webhook_deliveries", {"outcome": "dropped"}))
             if delivery.kind == "hook.dropped":
                 return
             record_event(

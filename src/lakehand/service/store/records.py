@@ -73,6 +73,17 @@ class JobRequest:
     memory_bytes: int = 0
     pool: str = "default"
     max_attempts: int = 5
+    #: What it waits for until it may start, and more about that.
+    waits_for: str | None = None
+    wait_details: Mapping[str, Any] | None = None
+
+    @classmethod
+    def again(cls, job: Any, by: str | None) -> Self:
+        """Return the request for the work of an ended job."""
+        kept = ("table_id", "verb", "scope", "options", "reasons", "urgency", "score", "expected")
+        place = ("engine", "memory_bytes", "pool", "max_attempts")
+        same = {name: getattr(job, name) for name in (*kept, *place)}
+        return cls(trigger="retry", asked_by=by or job.asked_by, **same)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,6 +136,8 @@ class Job:
     runs_until: float | None
     #: What a queued job waits for.
     waits_for: str | None
+    #: Which budget it waits for, or how often writers were faster.
+    wait_details: dict[str, Any] | None
     #: Who paused it.
     paused_by: str | None
     #: Number of claims: tells attempts apart.
@@ -194,6 +207,14 @@ class AttemptEnd:
     error: Mapping[str, Any] | None = None
     #: By unit of the budgets.
     spent: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Losses:
+    """How often in a row rewrites of a table lost to its writers, and when last."""
+
+    count: int = 0
+    last_at: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

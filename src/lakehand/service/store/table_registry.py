@@ -13,7 +13,9 @@ from sqlalchemy.dialects import postgresql, sqlite
 from lakehand.errors import JobNotFoundError
 from lakehand.service.store.database_schema import HOLDS, JOBS, MEASUREMENTS, TABLES
 from lakehand.service.store.events import record_event
+from lakehand.service.store.job_metrics import ended_job
 from lakehand.service.store.records import FOREVER, FoundTable, record_json
+from lakehand.service.store.service_metrics import count
 from lakehand.storage.location import path_to_url
 
 __all__ = ["FOREVER", "FoundTable", "RegisteredTable", "TableRegistry"]
@@ -171,9 +173,10 @@ class TableRegistry:
             update(JOBS)
             .where(JOBS.c.table_id == table_id, JOBS.c.state == "queued")
             .values(state="cancelled", outcome="table_gone", ended_at=now, waits_for=None)
-            .returning(JOBS.c.id)
-        ).scalars()
-        for job_id in ended.all():
+            .returning(JOBS.c.id, JOBS.c.verb)
+        ).all()
+        for job_id, verb in ended:
+            count(connection, ended_job(verb, "table_gone"))
             record_event(
                 connection, now, "job.cancelled", job=job_id, table=table_id, outcome="table_gone"
             )
@@ -315,6 +318,11 @@ class TableRegistry:
                 .values(look_at=self._database.now())
             )
 
+    def look_again(self, table_id: int) -> None:
+        """Let a table be looked at next, because more is known of it."""
+        with self._database.transaction() as connection:
+            self.change_in(connection, table_id, look_at=self._database.now())
+
     def looked_all(self, looks: Sequence[Mapping[str, Any]]) -> None:
         """Note of many tables that they were looked at and nothing is due, as one transaction."""
         if looks:
@@ -366,14 +374,23 @@ class TableRegistry:
                 update(TABLES).where(TABLES.c.id == table_id).values(**failed, **later)
             )
 
-    def measured(self, table_id: int, version: int, values: Mapping[str, Any]) -> None:
-        """Keep the numbers of an assessment, for the curve over time."""
+    def measured(self, table_id: int, version: int | None, values: Mapping[str, Any]) -> None:
+        """Keep the numbers of an assessment, for the curve over time, and the latest score.
+
+        Without a version the table could not be read: there are no numbers but the score.
+        """
         with self._database.transaction() as connection:
-            connection.execute(
-                MEASUREMENTS.insert().values(
-                    table_id=table_id, at=self._database.now(), version=version, **values
+            if version is not None:
+                connection.execute(
+                    MEASUREMENTS.insert().values(
+                        table_id=table_id, at=self._database.now(), version=version, **values
+                    )
                 )
-            )
+            if "health_score" in values:
+                score = values["health_score"]
+                connection.execute(
+                    update(TABLES).where(TABLES.c.id == table_id).values(health_score=score)
+                )
 
     # -- holds ------------------------------------------------------------------------------------
 
@@ -416,16 +433,18 @@ class TableRegistry:
             )
 
     def held_verbs(
-        self, table_id: int, *, lakehand: str, policy: str = ""
+        self, table_id: int, *, lakehand: str, policy: str = "", version: int | None = None
     ) -> dict[str, dict[str, Any]]:
         """Return the errors of verbs that are held.
 
-        Another version of the table or of lakehand, or another policy, lifts a hold.
+        Another version of the table or of lakehand, or another policy, lifts a hold. `version` is
+        one that was seen just now; without it, the one that is noted counts.
         """
         with self._database.reading() as connection:
             table = self._required(connection, table_id)
+            seen = table.version if version is None else version
             return self.held_in(
-                connection, table_id, version=table.version, lakehand=lakehand, policy=policy
+                connection, table_id, version=seen, lakehand=lakehand, policy=policy
             )
 
     def held_in(

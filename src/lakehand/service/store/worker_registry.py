@@ -43,6 +43,8 @@ class Worker:
     slots: int
     #: Memory for its jobs.
     memory_bytes: int
+    #: Pools whose jobs it takes; empty: all.
+    pools: Sequence[str] = ()
     #: When it was started.
     started_at: float = 0.0
     #: Its last sign of life.
@@ -77,6 +79,7 @@ class WorkerRegistry:
             "engines": list(worker.engines),
             "slots": worker.slots,
             "memory_bytes": worker.memory_bytes,
+            "pools": list(worker.pools),
             "started_at": now,
             "beat_at": now,
         }

@@ -1,0 +1,202 @@
+"""What queued jobs wait for. The conditions are those of claims, so that the answer is true."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import func, select
+
+from lakehand.service.store.database_schema import JOBS, POOLS, SERVICE, TABLES, WORKERS
+from lakehand.service.store.job_claims import startable
+from lakehand.service.store.records import FOREVER, format_time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from sqlalchemy import Connection
+
+    from lakehand.service.job_states import WaitsFor
+    from lakehand.service.store.database import Database
+    from lakehand.service.store.records import Job
+
+#: Waits that are stored with a job, with the time until which it waits.
+_STORED: tuple[WaitsFor, ...] = ("retry", "budget", "writers_busy")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wait:
+    """One thing that a queued job waits for."""
+
+    #: What it waits for.
+    reason: WaitsFor
+    #: Until when at least; null if it is not known.
+    until: float | None = None
+    #: Jobs of its pool that start before it.
+    ahead: int | None = None
+    #: The job that runs on the table.
+    job: int | None = None
+    #: What is paused: `job`, `table` or `service`.
+    paused: str | None = None
+    #: Who paused it.
+    by: str | None = None
+    #: Why it was paused; which budget is used up.
+    details: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what is known of the wait."""
+        known = {name: value for name, value in asdict(self).items() if value is not None}
+        if self.until is not None:
+            known["until"] = None if self.until >= FOREVER else format_time(self.until)
+        return known
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Situation:
+    """What claims look at, apart from the job itself."""
+
+    now: float
+    #: The pause of the service.
+    pause: Wait | None
+    #: Pauses of tables, by id.
+    paused: Mapping[int, Wait]
+    #: Tables of the jobs that are gone.
+    gone: frozenset[int]
+    #: The job that runs, by table and lane.
+    busy: Mapping[tuple[int, str], int]
+    #: Pools without a free slot.
+    full: frozenset[str]
+    #: Workers that are alive and take jobs: engines, memory, pools.
+    workers: Sequence[tuple[frozenset[str], int, frozenset[str]]]
+    #: Jobs that may start, by how many of their pool start before them.
+    ahead: Mapping[int, int]
+
+
+def find_waits(
+    database: Database, jobs: Sequence[Job], *, silent_seconds: float
+) -> dict[int, tuple[Wait, ...]]:
+    """Return all that the queued ones among some jobs wait for, by their ids.
+
+    The first is what people are told first. A worker that was silent for this many seconds does not
+    count.
+    """
+    queued = [job for job in jobs if job.state == "queued"]
+    if not queued:
+        return {}
+    with database.reading() as connection:
+        now = float(connection.execute(select(database.now())).scalar_one())
+        situation = _look(connection, database, queued, now, silent_seconds)
+    return {job.id: tuple(_waits_of(job, situation)) for job in queued}
+
+
+def _waits_of(job: Job, situation: _Situation) -> Iterator[Wait]:
+    found = [
+        *_pauses(job, situation),
+        *_later(job, situation.now),
+        *_obstacles(job, situation),
+    ]
+    if found:
+        yield from found
+        return
+    ahead = situation.ahead.get(job.id, 0)
+    yield Wait(reason="pool_full" if job.pool in situation.full else "turn", ahead=ahead)
+
+
+def _pauses(job: Job, situation: _Situation) -> Iterator[Wait]:
+    if job.paused_by is not None:
+        yield Wait(reason="paused", paused="job", by=job.paused_by)
+    if job.table_id in situation.gone:
+        yield Wait(reason="table_gone")
+    if job.table_id in situation.paused:
+        yield situation.paused[job.table_id]
+    if situation.pause is not None:
+        yield situation.pause
+
+
+def _later(job: Job, now: float) -> Iterator[Wait]:
+    """Return why a job does not start before a time, and whether its window has closed."""
+    if job.not_before > now:
+        yield _stored_wait(job)
+    elif job.runs_until is not None and job.runs_until <= now:
+        yield Wait(reason="window")
+
+
+def _stored_wait(job: Job) -> Wait:
+    details = None if job.wait_details is None else job.wait_details.get("details")
+    for reason in _STORED:
+        if job.waits_for == reason:
+            return Wait(reason=reason, until=job.not_before, details=details)
+    is_too_new = job.trigger == "quiet_period" and job.waits_for is None
+    return Wait(reason="quiet_period" if is_too_new else "window", until=job.not_before)
+
+
+def _obstacles(job: Job, situation: _Situation) -> Iterator[Wait]:
+    if not any(
+        job.engine in engines and job.memory_bytes <= memory and (not pools or job.pool in pools)
+        for engines, memory, pools in situation.workers
+    ):
+        yield Wait(reason="no_worker", details=job.engine)
+    other = situation.busy.get((job.table_id, job.lane))
+    if other is not None:
+        yield Wait(reason="table_busy", job=other)
+
+
+def _look(
+    connection: Connection,
+    database: Database,
+    queued: Sequence[Job],
+    now: float,
+    silent_seconds: float,
+) -> _Situation:
+    running = connection.execute(
+        select(JOBS.c.id, JOBS.c.table_id, JOBS.c.lane, JOBS.c.pool).where(
+            JOBS.c.state == "running"
+        )
+    ).all()
+    pools = connection.execute(select(POOLS.c.name, POOLS.c.max_running)).all()
+    taken = [row.pool for row in running]
+    alive = select(WORKERS.c.engines, WORKERS.c.memory_bytes, WORKERS.c.pools).where(
+        WORKERS.c.stopped_at.is_(None),
+        WORKERS.c.wish.is_(None),
+        WORKERS.c.beat_at > now - silent_seconds,
+    )
+    gone = select(TABLES.c.id).where(
+        TABLES.c.gone_at.is_not(None), TABLES.c.id.in_({job.table_id for job in queued})
+    )
+    paused = {row.id: _pause(row, "table") for row in _paused(connection, TABLES, now)}
+    service = [_pause(row, "service") for row in _paused(connection, SERVICE, now)]
+    return _Situation(
+        now=now,
+        pause=next(iter(service), None),
+        paused=paused,
+        gone=frozenset(connection.execute(gone).scalars()),
+        busy={(row.table_id, row.lane): row.id for row in running},
+        full=frozenset(pool.name for pool in pools if taken.count(pool.name) >= pool.max_running),
+        workers=[
+            (frozenset(row.engines), row.memory_bytes, frozenset(row.pools))
+            for row in connection.execute(alive)
+        ],
+        ahead=_count_ahead(connection, database, [job.id for job in queued]),
+    )
+
+
+def _paused(connection: Connection, table: Any, now: float) -> Any:
+    return connection.execute(select(table).where(table.c.paused_until > now))
+
+
+def _pause(row: Any, what: str) -> Wait:
+    return Wait(
+        reason="paused",
+        paused=what,
+        by=row.paused_by,
+        until=row.paused_until,
+        details=row.paused_why,
+    )
+
+
+def _count_ahead(connection: Connection, database: Database, wanted: list[int]) -> dict[int, int]:
+    """Return for jobs that may start how many of their pool start before them."""
+    place = func.row_number().over(partition_by=JOBS.c.pool, order_by=(JOBS.c.rank_at, JOBS.c.id))
+    places = select(JOBS.c.id, place.label("place")).where(*startable(database.now())).subquery()
+    found = select(places).where(places.c.id.in_(wanted))
+    return {row.id: row.place - 1 for row in connection.execute(found)}
