@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 @setting_option("--max-overlap-depth", "max_overlap_depth", metavar="N")
 @setting_option("--max-orphan-bytes", "max_orphan_bytes", metavar="SIZE")
 @setting_option("--target-file-size", "target_file_bytes", metavar="SIZE")
+@setting_option("--quiet-period", "quiet_period", metavar="TIME")
 def health(
     table: str,
     storage_options: dict[str, str],
@@ -70,7 +71,7 @@ def _age(value: float) -> str:
 #: Label and format of each number.
 _NUMBERS: Mapping[str, tuple[str, Callable[[float], str]]] = {
     "damaged_files": ("files missing or damaged", _count),
-    "small_file_ratio": ("files that compaction would remove", _ratio),
+    "small_file_ratio": ("files that automatic runs would remove", _ratio),
     "deleted_row_ratio": ("deleted rows", _ratio),
     "commits_since_checkpoint": ("commits since the checkpoint", _count),
     "checkpoint_age": ("checkpoint overdue by", _age),

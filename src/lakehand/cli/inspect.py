@@ -24,7 +24,7 @@ from lakehand.cli.shared_options import (
     timestamp_option,
     version_option,
 )
-from lakehand.errors import ValidationError
+from lakehand.errors import NotInstalledError, ValidationError
 from lakehand.model.quantities import format_bytes, format_count
 from lakehand.planning.file_bounds import dense_ranks, extent_of_ranks, extents_of, value_bounds
 from lakehand.planning.overlap import overlap_depth
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from lakehand.assess.health_score import Health
     from lakehand.assess.inspection import ColumnLayout, Inspection, Layout, SizeRange
     from lakehand.model.snapshot import Snapshot
+    from lakehand.table import Table
 
 if TYPE_CHECKING:
     Pixels = NDArray[np.float64]
@@ -253,6 +254,12 @@ _PICTURE_COLUMNS = 2
     metavar="FILE",
     help="Draw the files over the two columns of --by, as SVG.",
 )
+@click.option(
+    "--html",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    metavar="FILE",
+    help="Write a page that needs no service; with two columns in --by also the picture.",
+)
 @setting_option("--target-file-size", "target_file_bytes", metavar="SIZE")
 def inspect(
     table: str,
@@ -272,6 +279,7 @@ def inspect(
     from lakehand.cli.file_lists import file_lines, file_records, orphan_lines, orphan_records
     from lakehand.model.order import column_names
 
+    html: Path | None = moment.pop("html")
     if orphans and list_files:
         raise click.UsageError("--files and --orphans exclude each other")
     columns = column_names(by)
@@ -282,6 +290,8 @@ def inspect(
     report = opened.inspect_snapshot(snapshot, by=columns)
     if picture is not None:
         _draw(report, snapshot, picture)
+    if html is not None:
+        _write_page(opened, report, snapshot, html)
     strays = opened.orphans() if orphans else None
     if as_json:
         records = ("files", file_records(snapshot)) if list_files else None
@@ -298,6 +308,23 @@ def inspect(
 def _draw(report: Inspection, snapshot: Snapshot, file: Path) -> None:
     try:
         file.write_text(draw_inspection(report, snapshot.files))
+    except OSError as error:
+        raise click.FileError(str(file), hint=error.strerror) from error
+
+
+def _write_page(table: Table, report: Inspection, snapshot: Snapshot, file: Path) -> None:
+    try:
+        from lakehand.web.pages import standalone_page
+        from lakehand.web.table_content import read_table
+    except ModuleNotFoundError as error:
+        message = f"--html needs the package {error.name}, which is not installed"
+        raise NotInstalledError(message, hint='pip install "lakehand[web]"') from error
+    columns = () if report.layout is None else report.layout.columns
+    content = read_table(table, snapshot=snapshot, by=columns)
+    is_drawn = len(columns) == _PICTURE_COLUMNS
+    picture = draw_inspection(report, snapshot.files) if is_drawn else None
+    try:
+        file.write_text(standalone_page(content, picture))
     except OSError as error:
         raise click.FileError(str(file), hint=error.strerror) from error
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,7 +16,6 @@ from lakehand.cli.progress_bar import Phases, describe_amount, make_bars
 from lakehand.cli.screen import figures_grid
 from lakehand.cli.service_options import (
     CommandGroup,
-    format_ago,
     format_seconds,
     listing,
     open_client,
@@ -24,8 +24,10 @@ from lakehand.cli.service_options import (
 )
 from lakehand.cli.shared_options import table_argument
 from lakehand.errors import EXIT_FAILED, error_from_json
+from lakehand.model.quantities import format_ago, format_duration
 from lakehand.observe import Progress
-from lakehand.service.job_states import LANE_OF, STATES, JobState, WaitsFor
+from lakehand.service.job_states import LANE_OF, STATES, JobState
+from lakehand.service.wait_words import WAITS, describe_wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -43,18 +45,6 @@ _STYLES: Mapping[JobState, str] = {
     "succeeded": "green",
     "failed": "red",
     "cancelled": "dim",
-}
-#: What a queued job waits for, in words.
-WAITS: Mapping[WaitsFor, str] = {
-    "turn": "waits for its turn",
-    "retry": "waits to be retried",
-    "window": "waits for its window",
-    "quiet_period": "waits until new files are old enough",
-    "budget": "waits for budget",
-    "paused": "is paused",
-    "table_busy": "waits for another job of the table",
-    "pool_full": "waits for a slot of its pool",
-    "no_worker": "waits for a worker: lakehand serve starts one",
 }
 _OUTCOMES = {
     "committed": "committed",
@@ -163,9 +153,9 @@ def describe_result(entry: JobEntry, now: float) -> str:
 
 
 def _describe_wait(entry: JobEntry, now: float) -> str:
-    is_later = entry.waits_for in {"window", "quiet_period", "retry"} and entry.job.not_before > now
-    start = f", {format_ago(entry.job.not_before, now)}" if is_later else ""
-    return WAITS[entry.waits_for or "turn"] + start
+    if not entry.waits:
+        return WAITS["turn"]
+    return describe_wait(entry.waits[0], now)
 
 
 def _describe_report(report: Mapping[str, Any]) -> str:
@@ -245,6 +235,8 @@ def _job_rows(entry: JobEntry, now: float) -> Iterator[tuple[str, str]]:
     yield "requested", f"{format_ago(job.queued_at, now)}{who}, trigger: {job.trigger}"
     if job.reasons:
         yield "reason", ", ".join(job.reasons)
+    if job.score and job.expected:
+        yield "score", _score(job)
     options = [f"{key} = {value}" for key, value in job.options.items() if value != []]
     if options:
         yield "options", ", ".join(options)
@@ -256,6 +248,12 @@ def _job_rows(entry: JobEntry, now: float) -> Iterator[tuple[str, str]]:
     if job.error is not None and job.error.get("hint"):
         yield "hint", str(job.error["hint"])
     yield from _report_rows(job.report or {})
+
+
+def _score(job: Job) -> str:
+    saved = format_duration(timedelta(seconds=job.expected["benefit_seconds"]))
+    taken = format_duration(timedelta(seconds=job.expected["core_seconds"]))
+    return f"{job.score:,.1f}: saves readers {saved} per day, takes {taken} of processor time"
 
 
 def _report_rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

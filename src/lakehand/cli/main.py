@@ -35,6 +35,7 @@ COMMANDS: Mapping[str, str] = {
     "inspect": "Show the state of a table: files, sizes, health.",
     "health": "Check a table against thresholds, for monitoring.",
     "history": "Show the commits of a table.",
+    "changes": "Show what each version of a table changed.",
     "advise": "Recommend columns to cluster a table by.",
     "plan": "Show what compact or cluster would rewrite, and why.",
     "maintain": "Run all maintenance that is due, for schedules.",
@@ -51,6 +52,7 @@ COMMANDS: Mapping[str, str] = {
     "checkpoint": "Write a checkpoint, so that a table opens fast.",
     "clean-logs": "Delete expired log entries.",
     "restore": "Restore an earlier version of a table.",
+    "properties": "Show and change the properties of a table.",
     "serve": "Look after all tables, in the background.",
     "service": "Configure, watch and pause the service.",
     "tables": "Show and change the tables of the service.",
@@ -58,6 +60,7 @@ COMMANDS: Mapping[str, str] = {
     "workers": "Show and end the workers of the service.",
     "budgets": "Show what the jobs of a day may spend.",
     "policies": "Check the policies of the service.",
+    "sql": "Run SQL statements, or open a shell.",
     "settings": "Show every setting and where its value comes from.",
 }
 
@@ -139,7 +142,7 @@ def run(arguments: Sequence[str]) -> int:
         # click raises its own error from the interrupt.
         cause = error if isinstance(error, _Stopped) else error.__cause__
         return _SIGNALLED + (cause.number if isinstance(cause, _Stopped) else signal.SIGINT)
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit):  # click ends the process where it meets the former
         return _reader_is_gone()
     except Exception as error:
         _logger.debug("The command failed", exc_info=True, extra={"event": "command_failed"})
@@ -156,6 +159,9 @@ def _usage_error(error: click.ClickException, *, as_json: bool) -> int:
 
 
 def _reader_is_gone() -> int:
-    # Otherwise Python reports the error again when it flushes stdout at exit.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    # Otherwise Python reports the error again when it flushes stdout at exit, and DuckDB lists what
+    # a stream of rows that ended early still holds.
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(nowhere, stream.fileno())
     return EXIT_FAILED

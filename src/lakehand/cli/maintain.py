@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ from lakehand.cli.shared_options import (
     update_indices_option,
 )
 from lakehand.cli.vacuum import describe_vacuum
-from lakehand.errors import EXIT_FAILED, NotATableError, error_from_json
+from lakehand.errors import EXIT_FAILED, LakehandError, NotATableError, error_from_json
 from lakehand.model.maintenance import MAINTENANCE_STEPS, LogCleanupReport
 from lakehand.model.quantities import format_bytes, format_count, format_duration
 from lakehand.model.reports import CheckpointReport, OperationReport
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from lakehand.model.maintenance import MaintenanceReport, MaintenanceStep
+    from lakehand.service.run_metrics import RunMetrics
 
 
 @click.command()
@@ -56,6 +58,24 @@ if TYPE_CHECKING:
 @storage_option
 @json_option
 @logging_options
+@click.option(
+    "--metrics-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write metrics of the run to this file, for node_exporter's textfile collector.",
+)
+@click.option(
+    "--metrics-push",
+    metavar="URL",
+    help="Push metrics of the run to this Pushgateway; env:NAME or file:PATH if it is a secret.",
+)
+@click.option(
+    "--metrics-job",
+    default="lakehand",
+    show_default=True,
+    metavar="NAME",
+    help="Label `job` of pushed metrics; a push replaces those with the same.",
+)
 @click.option("--dry-run", is_flag=True, help="Show what is due; write nothing.")
 @click.option(
     "--skip",
@@ -81,6 +101,9 @@ def maintain(
     jobs: int,
     storage_options: dict[str, str],
     as_json: bool,  # noqa: FBT001
+    metrics_file: Path | None,
+    metrics_push: str | None,
+    metrics_job: str,
     **options: Any,
 ) -> int:
     """Run all maintenance that is due on each TABLE, in one call: for schedules.
@@ -95,12 +118,17 @@ def maintain(
     """
     if not tables and config is None:
         raise click.UsageError("Missing argument 'TABLE...'.")
+    from lakehand.service.run_metrics import RunMetrics
     from lakehand.service.url_patterns import is_pattern
 
+    metrics = RunMetrics(file=metrics_file, push=metrics_push, job=metrics_job)
+    if options["dry_run"] and metrics != RunMetrics(job=metrics_job):
+        raise click.UsageError("A dry run has no metrics: leave --metrics-file and --metrics-push.")
+    metrics.check()
     absent: NotATableError | None = None
     if len(tables) == 1 and config is None and not is_pattern(tables[0]):
         try:
-            return _maintain_one(tables[0], storage_options, as_json=as_json, **options)
+            return _maintain_one(tables[0], storage_options, metrics, as_json=as_json, **options)
         except NotATableError as error:
             absent = error
     from lakehand.cli.maintain_many import maintain_many
@@ -112,16 +140,41 @@ def maintain(
         jobs=jobs,
         storage_options=storage_options,
         as_json=as_json,
+        metrics=metrics,
         **options,
     )
 
 
 def _maintain_one(
-    table: str, storage_options: dict[str, str], *, as_json: bool, **options: Any
+    table: str,
+    storage_options: dict[str, str],
+    metrics: RunMetrics,
+    *,
+    as_json: bool,
+    **options: Any,
 ) -> int:
+    from lakehand.service.many_tables import TableResult
+
     opened = open_for_command(table, storage_options)
-    with progress_bar():
-        report = opened.maintain(**options)
+    began = time.monotonic()
+    try:
+        with progress_bar():
+            report = opened.maintain(**options)
+    except LakehandError:
+        seconds = time.monotonic() - began
+        result = TableResult(table=opened.url, outcome="failed", duration_ms=1000 * seconds)
+        metrics.tell([result])
+        raise
+    metrics.tell(
+        [
+            TableResult(
+                table=report.table,
+                outcome="failed" if report.errors else report.outcome,
+                duration_ms=report.duration_ms,
+                report=report.to_json(),
+            )
+        ]
+    )
     print_report(report, maintenance_screen, as_json=as_json)
     return _exit_code(report)
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from rich.live import Live
 
     from lakehand.service.many_tables import TableEvent, TableResult, TablesReport
+    from lakehand.service.run_metrics import RunMetrics
 
 _REFRESH_SECONDS = 0.2
 _SIGNALLED = 128
@@ -51,6 +52,7 @@ def maintain_many(
     jobs: int,
     storage_options: Mapping[str, str],
     as_json: bool,
+    metrics: RunMetrics,
     **options: Any,
 ) -> int:
     """Maintain tables in processes; `absent` is raised if there is none below the only name."""
@@ -72,6 +74,7 @@ def maintain_many(
             run.wait(_REFRESH_SECONDS)
             view.refresh(is_winding_down=run.is_winding_down)
     report = run.report()
+    metrics.tell(report.tables)
     if as_json:
         print_document(report.to_json())
     else:

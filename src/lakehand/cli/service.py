@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 from rich.text import Text
 
-from lakehand.cli.output import print_document, print_screen
+from lakehand.cli.output import print_document, print_lines, print_screen
 from lakehand.cli.screen import figures_grid
 from lakehand.cli.service_options import (
     CommandGroup,
@@ -18,6 +18,7 @@ from lakehand.cli.service_options import (
     pause_options,
     service_options,
 )
+from lakehand.cli.service_tokens import token
 from lakehand.cli.shared_options import json_option, logging_options
 from lakehand.model.quantities import format_count
 
@@ -170,3 +171,27 @@ def drain_service(config: Path | None, store: str | None, as_json: bool) -> None
         print_screen(Text(f"{format_count(len(asked), 'worker')} asked to drain"))
     else:
         print_screen(Text("No workers are running."))
+
+
+@service.command("views")
+@click.option("--grant", "grant_to", metavar="ROLE", help="Let this role read the views.")
+@service_options
+def create_views(
+    config: Path | None,
+    store: str | None,
+    as_json: bool,  # noqa: FBT001
+    grant_to: str | None,
+) -> None:
+    """Create the system tables as views of a job store on PostgreSQL.
+
+    They are in the schema `lakehand_system`, for psql and BI tools: lakehand_system.jobs, ...
+    """
+    with open_client(config, store) as client:
+        names = client.create_views(grant_to=grant_to)
+    if as_json:
+        print_document({"views": names})
+    else:
+        print_lines(names)
+
+
+service.add_command(token)

@@ -14,13 +14,14 @@ from lakehand.model.quantities import format_duration, parse_duration
 from lakehand.storage.location import parse_location
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from click.decorators import FC
 
     from lakehand.service.client import ServiceClient
 
 #: A pause up to this many seconds since 1970 has an end.
-_HAS_END = 9_000_000_000.0
-_JUST_NOW = 1.0
+HAS_END = 9_000_000_000.0
 
 
 class CommandGroup(click.Group):
@@ -73,15 +74,14 @@ class _Duration(click.ParamType[timedelta]):
             self.fail(str(error), param, ctx)
 
 
+def duration_option(sentence: str) -> Callable[[FC], FC]:
+    """Return the option `--for`."""
+    return click.option("--for", "duration", type=_Duration(), metavar="TIME", help=sentence)
+
+
 def pause_options(command: FC) -> FC:
     """Add how long a pause holds, and why."""
-    duration = click.option(
-        "--for",
-        "duration",
-        type=_Duration(),
-        metavar="TIME",
-        help="How long, such as 2h. Default: until it is resumed.",
-    )
+    duration = duration_option("How long, such as 2h. Default: until it is resumed.")
     why = click.option("--why", metavar="TEXT", help="Why; shown to others.")
     return duration(why(command))
 
@@ -102,21 +102,6 @@ def listing(*headings: str, right: tuple[str, ...] = (), fold: tuple[str, ...] =
     return grid
 
 
-def format_ago(at: float | None, now: float) -> str:
-    """Format a time as how long ago it was, or how long it is until then, by its largest unit.
-
-    >>> format_ago(100.0, 170.0), format_ago(None, 160.0)
-    ('1 min ago', '-')
-    """
-    if at is None:
-        return "-"
-    seconds = now - at
-    if abs(seconds) < _JUST_NOW:
-        return "just now"
-    duration = " ".join(format_duration(timedelta(seconds=abs(round(seconds)))).split()[:2])
-    return f"{duration} ago" if seconds > 0 else f"in {duration}"
-
-
 def format_seconds(seconds: float) -> str:
     return format_duration(timedelta(seconds=seconds))
 
@@ -127,7 +112,7 @@ def format_moment(at: float) -> str:
 
 def format_pause(until: float, by: str | None, why: str | None) -> str:
     """Describe a pause: by whom, until when and why."""
-    end = f"until {format_moment(until)}" if until < _HAS_END else "until it is resumed"
+    end = f"until {format_moment(until)}" if until < HAS_END else "until it is resumed"
     reason = f": {why}" if why else ""
     return f"paused by {by}, {end}{reason}"
 

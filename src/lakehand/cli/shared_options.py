@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from lakehand.model.order import Curve
+from lakehand.model.order import CURVE_SYNONYMS, Curve
 from lakehand.observe import configure_logging
 from lakehand.settings import Settings, find_setting
 
@@ -175,7 +175,8 @@ def clustering_options(command: FC) -> FC:
     )
     curve = click.option(
         "--curve",
-        type=click.Choice(get_args(Curve)),
+        type=click.Choice((*get_args(Curve), *CURVE_SYNONYMS)),
+        metavar="[hilbert|zorder|linear]",
         default="hilbert",
         show_default=True,
         help="Space-filling curve; linear sorts by the first column, then the next.",

@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
+from lakehand.cli.budgets import budgets_screen
+from lakehand.cli.jobs import describe_result, jobs_screen
 from lakehand.cli.output import print_document, print_list, print_screen
+from lakehand.cli.policies import settings_screen
 from lakehand.cli.screen import figures_grid
 from lakehand.cli.service_options import (
     CommandGroup,
-    format_ago,
+    format_moment,
     format_pause,
+    format_seconds,
     listing,
     open_client,
     pause_options,
@@ -21,7 +25,8 @@ from lakehand.cli.service_options import (
 )
 from lakehand.cli.shared_options import table_argument
 from lakehand.errors import EXIT_FAILED
-from lakehand.model.quantities import format_count
+from lakehand.model.quantities import format_ago, format_bytes, format_count
+from lakehand.service.wait_words import describe_wait
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -32,6 +37,8 @@ if TYPE_CHECKING:
 
     from lakehand.service.client import ServiceClient
     from lakehand.service.client_values import JobEntry, SourceDiscovery, TableEntry
+    from lakehand.service.returns import JobReturn
+    from lakehand.service.table_explanation import Explanation, Ratio, WindowState
 
 #: Colour of each state.
 STATE_STYLES = {
@@ -41,6 +48,16 @@ STATE_STYLES = {
     "unreadable": "red",
     "gone": "dim",
 }
+_OBSTACLES = {
+    "disabled": "disabled",
+    "gone": "gone",
+    "table_paused": "paused",
+    "service_paused": "service paused",
+    "unreadable": "unreadable",
+    "held": "held",
+}
+#: From this ratio on something is due.
+_DUE = 1.0
 _EMPTY = (
     "No tables yet.\n"
     "  lakehand tables add URL     registers one\n"
@@ -166,8 +183,6 @@ def table_screen(
     entry: TableEntry, jobs: Sequence[JobEntry], now: float
 ) -> Iterable[RenderableType]:
     """Show everything of one table."""
-    from lakehand.cli.jobs import jobs_screen
-
     yield Text(_label(entry), style="bold")
     yield figures_grid(_table_rows(entry, now))
     if jobs:
@@ -209,6 +224,137 @@ def _describe_state(entry: TableEntry) -> str:
         case "gone" if table.source == "removed":
             return "removed; its data was not deleted"
     return entry.state
+
+
+@tables.command("explain")
+@table_argument
+@click.option("--all", "is_all", is_flag=True, help="Also settings that have their default.")
+@service_options
+def explain_table(
+    config: Path | None,
+    store: str | None,
+    as_json: bool,  # noqa: FBT001
+    table: str,
+    is_all: bool,  # noqa: FBT001
+) -> None:
+    """Explain why TABLE is maintained or not, and what its jobs wait for.
+
+    Shows the policy and why it is that one, each number against its threshold, windows, budgets and
+    waiting jobs, and where each setting comes from. Reads the log of the table, and no data file.
+    """
+    with open_client(config, store) as client:
+        found = client.tables.explain(table)
+        now = client.now()
+    if as_json:
+        print_document(found.to_json())
+    else:
+        print_screen(*explain_screen(found, now, is_all=is_all))
+
+
+def explain_screen(found: Explanation, now: float, *, is_all: bool) -> Iterable[RenderableType]:
+    """Show policy and obstacles, ratios, budgets, jobs, and settings with their places."""
+    table = found.table.table
+    yield Text(table.name or table.url, style="bold")
+    yield figures_grid(_explain_rows(found, now))
+    yield _ratios(found.ratios)
+    if found.budgets:
+        yield Text("budgets of today", style="dim")
+        yield from budgets_screen(found.budgets)
+    if found.returns:
+        yield Text("return of the last jobs", style="dim")
+        yield _returns(found.returns)
+    if found.jobs:
+        yield Text("jobs", style="dim")
+        yield figures_grid(row for entry in found.jobs for row in _job_rows(entry, now))
+    yield Text("settings", style="dim")
+    yield from settings_screen(found.settings, is_all=is_all)
+
+
+def _explain_rows(found: Explanation, now: float) -> Iterator[tuple[str, str]]:
+    table, choice = found.table.table, found.choice
+    why = "no pattern matches" if choice.pattern is None else f"because of {choice.pattern}"
+    yield "policy", f"{choice.policy}, {why}"
+    for other in choice.others:
+        yield "", f"also matches, but says less: {other}"
+    for kind, text in found.obstacles:
+        yield _OBSTACLES[kind], text
+    if found.score is not None:
+        yield "score", f"{found.score:,.1f}"
+    for reason in found.reasons:
+        yield "due", reason
+    if found.raised > 1:
+        why = "its last rewrites cost more than they saved"
+        yield "thresholds", f"raised {found.raised:g} times: {why}"
+    yield "window", _describe_window(found.window, now)
+    yield "next look", format_ago(table.look_at, now)
+    if found.unread is not None:
+        yield "not read", found.unread
+
+
+def _returns(returns: Iterable[JobReturn]) -> RenderableType:
+    headings = ("job", "verb", "core time", "bytes", "cost", "files saved", "bytes saved", "days",
+                "benefit", "return")  # fmt: skip
+    grid = listing(*headings, right=("job", *headings[2:]))
+    for one in returns:
+        grid.add_row(
+            str(one.job),
+            one.verb,
+            format_seconds(round(one.core_seconds, 1)),
+            format_bytes(one.bytes),
+            f"{one.cost:,.4f}",
+            f"{one.files_saved:,}",
+            format_bytes(max(0, one.bytes_saved)),
+            f"{one.days:,.1f}{' so far' if one.is_open else ''}",
+            f"{one.benefit:,.4f}",
+            Text(f"{one.value:,.4f}", style="red" if one.value < 0 else "green"),
+        )
+    return grid
+
+
+def _describe_window(window: WindowState, now: float) -> str:
+    closes = "" if window.closes_at is None else f", closes {_when(window.closes_at, now)}"
+    if window.is_open:
+        return f"open{closes}" if closes else "open at all times"
+    if window.opens_at is None:
+        return "never open"
+    return f"opens {_when(window.opens_at, now)}{closes}"
+
+
+def _when(at: float, now: float) -> str:
+    return f"{format_ago(at, now)} ({format_moment(at)})"
+
+
+def _ratios(ratios: Iterable[Ratio]) -> RenderableType:
+    headings = ("what", "of", "value", "threshold", "ratio", "setting")
+    grid = listing(*headings, right=headings[2:5], fold=("setting",))
+    for one in ratios:
+        is_due = one.ratio >= _DUE
+        grid.add_row(
+            Text(one.name.replace("_", " ")),
+            one.of,
+            _format_value(one.value, one.name),
+            _format_value(one.threshold, one.name),
+            Text(f"{one.ratio:.2f}{', due' if is_due else ''}", style="yellow" if is_due else ""),
+            Text(one.setting),
+        )
+    return grid
+
+
+def _format_value(value: float, name: str) -> str:
+    if name == "bytes":
+        return format_bytes(value)
+    if name == "time":
+        return format_seconds(round(value))
+    return f"{value:,.3f}".rstrip("0").rstrip(".")
+
+
+def _job_rows(entry: JobEntry, now: float) -> Iterator[tuple[str, str]]:
+    job = entry.job
+    what = f"{job.verb.replace('_', '-')}, {job.state}"
+    score = f", score {job.score:,.1f}" if job.score else ""
+    yield f"job {job.id}", f"{what}{score}: {describe_result(entry, now)}"
+    for wait in entry.waits[1:]:
+        yield "", f"and {describe_wait(wait, now)}"
 
 
 @tables.command("pause")
@@ -299,7 +445,8 @@ def _client_for_discovery(
     config: Path | None, store: str | None, *, dry_run: bool
 ) -> ServiceClient:
     """Open the service; a dry run without a job store makes none."""
-    from lakehand.service.client import find_client_config, is_store_missing
+    from lakehand.service.client import find_client_config
+    from lakehand.service.client_stores import is_store_missing
 
     loaded = find_client_config(config, store)
     if dry_run and is_store_missing(loaded):

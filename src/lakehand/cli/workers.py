@@ -10,11 +10,11 @@ from rich.text import Text
 from lakehand.cli.output import print_document, print_list, print_screen
 from lakehand.cli.service_options import (
     CommandGroup,
-    format_ago,
     listing,
     open_client,
     service_options,
 )
+from lakehand.model.quantities import format_ago
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

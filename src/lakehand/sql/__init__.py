@@ -1,0 +1,1 @@
+"""SQL statements that maintain tables, and the system tables."""
