@@ -12,8 +12,9 @@ import uvicorn
 from lakehand.errors import ConfigError, ServiceError
 from lakehand.model.secrets import read_secret
 from lakehand.observe import get_logger, log_event
-from lakehand.service.config import split_address
+from lakehand.service.config_sections import split_address
 from lakehand.service.notifications import Notifications
+from lakehand.service.store.token_registry import TokenRegistry
 from lakehand.web.access import AccessRules
 from lakehand.web.app import create_app
 
@@ -49,6 +50,7 @@ class WebServer:
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
         self._socket: socket.socket | None = None
+        self._streams_end = threading.Event()
 
     def reconfigure(self, config: ServiceConfig) -> None:
         """Take sources and policies of another configuration; address and token stay."""
@@ -63,9 +65,12 @@ class WebServer:
             raise ServiceError("the HTTP server has been started already")
         address = address or self._config.web.listen
         place = self._config.web.token
-        rules = AccessRules.of(address, None if place is None else read_secret(place))
+        token = None if place is None else read_secret(place)
+        find_token = TokenRegistry(self._database).find
+        rules = AccessRules.of(address, token, self._config.web, find_token=find_token)
         self._socket = _bind(address)
         app = create_app(self.notifications, self._database, rules)
+        self._streams_end = app.state.feed.ending
         self._server = uvicorn.Server(
             uvicorn.Config(
                 app,
@@ -120,6 +125,7 @@ class WebServer:
         """Answer the requests that are under way, and end; say whether it has ended."""
         if self._server is None or self._thread is None:
             return True
+        self._streams_end.set()
         self._server.should_exit = True
         self._thread.join(timeout)
         if self._socket is not None:
