@@ -8,6 +8,7 @@ import subprocess
 import sys
 import uuid
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
@@ -329,3 +330,21 @@ def test_what_the_hint_on_a_short_retention_recommends_is_accepted(table, capsys
     assert run([*vacuum, "1h"]) == EXIT_USAGE
     assert "--allow-short-retention" in capsys.readouterr().err
     assert run([*vacuum, "1h", "--allow-short-retention"]) == 0
+
+
+def test_a_reader_that_stops_early_sees_no_complaints(tmp_path):
+    import lakehand
+
+    properties = {"delta.enableChangeDataFeed": "true"}
+    made = lakehand.create_table(
+        tmp_path / "t", pa.schema({"id": pa.int64()}), properties=properties
+    )
+    for number in range(4):
+        made.append(pa.table({"id": [number]}))
+    command = [sys.executable, "-m", "lakehand", "changes", tmp_path / "t", "--from-version", "0"]
+    with subprocess.Popen(
+        [*command, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 1

@@ -61,6 +61,19 @@ def test_an_older_checkpoint_is_the_first_resort():
     assert snapshot.native.segment.checkpoint_version == 1
 
 
+def test_a_commit_that_is_cut_off_inside_a_line_is_refused_wherever_that_is():
+    store = log_with_checkpoints()
+    key = names.commit_key(4)
+    before, data = store.get(key).splitlines(keepends=True)
+    data = data.rstrip()
+    for length in range(1, len(data)):
+        store.put(key, before + data[:length])
+        with pytest.raises(CorruptLogError):
+            load_snapshot(store)
+    store.put(key, before + data)
+    assert load_snapshot(store).file_count == 5
+
+
 def test_a_truncated_checkpoint_without_the_commits_is_an_error_that_names_it():
     store = log_with_checkpoints(3)
     store.delete([names.commit_key(0)])

@@ -17,6 +17,7 @@ ROOT = Path(__file__).parent.parent.parent
 PAGES = (
     "README.md",
     "docs/getting-started.md",
+    "docs/guides/change-feed.md",
     "docs/guides/compaction.md",
     "docs/guides/deduplication.md",
     "docs/guides/schema-evolution.md",
@@ -24,6 +25,8 @@ PAGES = (
     "docs/guides/maintenance.md",
     "docs/guides/notifications.md",
     "docs/guides/observing.md",
+    "docs/guides/properties.md",
+    "docs/guides/sql.md",
     "docs/guides/statistics.md",
     "docs/guides/testing.md",
     "docs/guides/upserts.md",

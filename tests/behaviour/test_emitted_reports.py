@@ -27,6 +27,10 @@ VERBS = {
     "checkpoint": lambda table: table.checkpoint(),
     "clean_logs": lambda table: table.clean_logs(),
     "purge": lambda table: table.purge(),
+    "set_properties": lambda table: table.set_properties({"team": "x"}),
+    "unset_properties": lambda table: table.unset_properties(["team"], if_exists=True),
+    "enable_feature": lambda table: table.enable_feature("domainMetadata"),
+    "cluster_by": lambda table: table.cluster_by("id"),
     "append": lambda table: table.append(some_rows(100)),
     "overwrite": lambda table: table.overwrite(some_rows(100)),
     "upsert": lambda table: table.upsert(some_rows(4, at=1), key=["id"]),
@@ -37,12 +41,14 @@ VERBS = {
     "repair": lambda table: table.repair(),
     "restore": lambda table: table.restore(version=1),
 }
+PROPERTIES = {"set_properties", "unset_properties", "enable_feature", "cluster_by"}
 #: They run no tasks, or say nothing before their end.
 WITHOUT_PROGRESS = {
-    *("inspect", "health", "advise", "checkpoint", "clean_logs", "append", "overwrite", "restore")
+    *("inspect", "health", "advise", "checkpoint", "clean_logs", "append", "overwrite", "restore"),
+    *PROPERTIES,
 }
 #: Verbs that Lance tables have no use for.
-NOT_FOR_LANCE = {"advise", "statistics", "checkpoint", "clean_logs"}
+NOT_FOR_LANCE = {"advise", "statistics", "checkpoint", "clean_logs", *PROPERTIES}
 CASES = [
     (name, verb) for name in KITS for verb in VERBS if name != "lance" or verb not in NOT_FOR_LANCE
 ]

@@ -223,7 +223,16 @@ def written_file(scene, asked, **others):
     lakehand.open_table(path, **others, **asked).append(batch_of(list(range(1000))))
     [file] = [pq.ParquetFile(file).metadata for file in path.glob("*.parquet")]
     column = file.row_group(0).column(0)
-    return column.compression, file.num_row_groups, column.bloom_filter_length
+    found = column.compression, file.num_row_groups, column.bloom_filter_length
+    parts = [file.row_group(0).column(number) for number in range(file.num_columns)]
+    has_dictionary = any(part.has_dictionary_page for part in parts)
+    return *found, has_dictionary, column.has_column_index
+
+
+def written_bytes(scene, asked):
+    path = scene.empty()
+    lakehand.open_table(path, **asked).append(batch_of(list(range(1000))))
+    return [file.stat().st_size for file in path.glob("*.parquet")]
 
 
 def tasks_of_vacuum(scene, asked):
@@ -308,6 +317,7 @@ def clustered(scene, asked, **others):
 EFFECTS: dict[str, tuple[Any, ...]] = {
     "target_file_bytes": (planned, 1, "1gb"),
     "small_file_ratio": (planned, 0.1, 0.9, {"target_file_bytes": 3000}),
+    "small_file_bytes": (planned, "100b", "2000b", {"target_file_bytes": 3000}),
     "oversized_file_ratio": (planned, 2, 1000, {"target_file_bytes": 300}),
     "deleted_row_ratio": (worn, 0.05, 0.5),
     "min_files": (planned, 2, 100),
@@ -316,6 +326,7 @@ EFFECTS: dict[str, tuple[Any, ...]] = {
     "quiet_period": (planned_automatically, "0s", "1h"),
     "quiet_period_max": (busy, "1h", "2h"),
     "cluster_by": (clustered, "id", None),
+    "auto_cluster": (clustered, True, False, {"cluster_by": "id"}),
     "cluster_curve": (clustered, "zorder", "linear", {"cluster_by": "id,part"}),
     "strategy": (mixed_sizes, "greedy", "sort-by-size"),
     "max_bytes_per_run": (planned, 1, None),
@@ -340,7 +351,12 @@ EFFECTS: dict[str, tuple[Any, ...]] = {
     "retention": (vacuumed, "8d", "30d"),
     "allow_short_retention": (vacuumed, True, False, {"retention": "1h"}),
     "vacuum_tasks_above": (tasks_of_vacuum, 5, 500),
-    "max_small_file_ratio": (healthy, 0.1, 1.0, {"automatic_min_files": 2}),
+    "max_small_file_ratio": (
+        healthy,
+        0.1,
+        1.0,
+        {"automatic_min_files": 2, "quiet_period": "0s"},
+    ),
     "max_commits_since_checkpoint": (healthy, 1, 100, {"max_small_file_ratio": 1.0}),
     "writer_id": (outcome, "w", None),
     "delivery": (outcome, "exactly-once", "at-least-once"),
@@ -352,6 +368,9 @@ EFFECTS: dict[str, tuple[Any, ...]] = {
     "catalog_type": (outcome, "none", "glue"),
     "epoch_gaps": (gap, "allow", "refuse"),
     "codec": (written_file, "gzip", "zstd"),
+    "compression_level": (written_bytes, 1, 22),
+    "dictionary_encoding": (written_file, True, False),
+    "parquet_statistics": (written_file, "page", "chunk"),
     "row_group_rows": (written_file, 1, 100),
     "bloom_columns": (written_file, "id", None),
     "bloom_fpp": (written_file, 0.9, 0.0001, {"bloom_columns": "id"}),

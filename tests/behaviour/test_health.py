@@ -73,6 +73,17 @@ def test_a_few_small_files_that_maintain_leaves_alone_are_no_reason_for_an_alarm
     assert failing(few.check(automatic_min_files=4)) == ["small_file_ratio"]
 
 
+def test_small_files_that_are_still_being_written_are_no_reason_for_an_alarm():
+    now = int(START.timestamp() * 1000)
+    table = Monitored(*(add(f"{n}.parquet", modificationTime=now) for n in range(30)))
+    report = table.check()
+    assert report.healthy
+    assert [reason.code for reason in report.reasons] == ["small_files", "checkpoint_overdue"]
+    assert failing(table.check(quiet_period="0s")) == ["small_file_ratio"]
+    table.clock.advance(timedelta(minutes=6).total_seconds())
+    assert failing(table.check()) == ["small_file_ratio"]
+
+
 def test_deleted_rows_are_unhealthy_above_their_threshold():
     vector = {"storageType": "u", "pathOrInlineDv": "x" * 20, "offset": 1, "sizeInBytes": 40}
     file = add("a.parquet", rows=10, size=2**27, deletionVector={**vector, "cardinality": 3})
@@ -158,12 +169,15 @@ def test_the_command_prints_the_promised_fields_and_exits_with_5(tmp_path, capsy
     table = make_table(tmp_path / "events")
     before = fingerprint(table)
     monkeypatch.setenv("LAKEHAND_AUTOMATIC_MIN_FILES", "2")
-    assert run(["health", str(table), "--json"]) == 5
+    assert run(["health", str(table), "--json"]) == 0, "files are too new to be an alarm"
+    capsys.readouterr()
+    assert run(["health", str(table), "--json", "--quiet-period", "0s"]) == 5
     document = json.loads(capsys.readouterr().out)
     promised = {"healthy", "version", "file_count", "latency_ms", "score", "reasons", "checks"}
     assert document.keys() >= promised
     assert (document["healthy"], document["version"], document["file_count"]) == (False, 5, 12)
-    assert run(["health", str(table), "--max-small-file-ratio", "1"]) == 0
+    options = ["--max-small-file-ratio", "1", "--quiet-period", "0s"]
+    assert run(["health", str(table), *options]) == 0
     assert "healthy, score" in capsys.readouterr().out
     assert fingerprint(table) == before
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
+import re
 from xml.etree import ElementTree as ET
 
 import pyarrow as pa
@@ -94,3 +97,18 @@ def test_a_picture_shows_every_file_where_it_lies(table, tmp_path):
 def test_a_picture_is_drawn_over_two_columns(table, tmp_path, capsys):
     assert run(["inspect", str(table), "--by", "a", "--picture", str(tmp_path / "x.svg")]) == 2
     assert "two columns" in capsys.readouterr().err
+
+
+def test_a_page_of_a_table_is_one_file_that_loads_nothing(table, tmp_path):
+    page = tmp_path / "table.html"
+    assert run(["inspect", str(table), "--by", "a,c", "--html", str(page)]) == 0
+    text = page.read_text()
+    assert "unsafe" not in text
+    assert "<script" not in text
+    # Namespaces of pictures are names, and nothing is loaded from them.
+    assert not re.search(r"(src|href)=|@import|url\(", text)
+    for part in ("Health", "File sizes", "Clustering", "Commits", "</svg>"):
+        assert part in text
+    for style in re.findall("<style>(.*?)</style>", text, re.DOTALL):
+        digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+        assert f"'sha256-{digest}'" in text

@@ -127,7 +127,11 @@ def assert_same_rows_in_order(data, traits, curve, verb, **sizes):
                 )
                 assert_sorting_is_true(table.path / add["path"], terms=terms)
         if verb == "cluster":
+            # Files of a target of some hundred bytes can come out smaller than was estimated, and
+            # are then put together once.
+            put_in_order(table.path, verb, order, **sizes)
             assert put_in_order(table.path, verb, order, **sizes).outcome == "nothing_to_do"
+            assert plain_rows(table) == expected
 
 
 DRAWN = given(

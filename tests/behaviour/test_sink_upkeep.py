@@ -45,6 +45,21 @@ def test_compaction_trigger_threshold_counts_small_files(place):
     assert ids_in(place) == [1, 2, 3, 4, 5]
 
 
+def test_compaction_metrics_are_read_after_close(place):
+    with tasks_inline(), TableSink(place, writer_id="w", **ON) as sink:
+        write_epochs(sink, 5)
+    metrics = sink.metrics
+    sizes = [file.stat().st_size for file in place.rglob("*.parquet")]
+    assert metrics.compactions == 1
+    assert metrics.commits == 5
+    assert metrics.bytes_before_compaction + metrics.bytes_after_compaction <= sum(sizes)
+    assert metrics.bytes_before_compaction > metrics.bytes_after_compaction > 0
+    assert metrics.compaction_ms > 0
+    live = lakehand.open_table(place).snapshot().total_bytes
+    removed = metrics.bytes_before_compaction - metrics.bytes_after_compaction
+    assert live == metrics.bytes_written - removed
+
+
 @pytest.mark.parametrize("asked", [{}, {"sink_maintenance": True}])
 def test_maintenance_asked_for_is_the_one_by_default_and_leaves_new_files_alone(place, asked):
     options = {**ON, "quiet_period": "5m", **asked}

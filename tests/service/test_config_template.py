@@ -20,6 +20,7 @@ from lakehand.service.config import (
     load_config,
     parse_config,
 )
+from lakehand.service.config_sections import CostsSection
 from lakehand.service.config_template import render_config, write_config
 
 SECTIONS = (ServiceSection, SourceSection, Policy, CheckAfter, PoolSection, StorageSection)
@@ -45,7 +46,8 @@ def test_every_key_has_one_sentence_and_is_in_the_file():
 def test_the_values_behind_the_signs_are_the_defaults():
     """Without the signs the file is valid, and means what it meant with them."""
     text = re.sub(r"^#(?! )", "", render_config(["/lake"]), flags=re.MULTILINE)
-    text = re.sub(r"^command = .*\n|^(schedule|master|remote) = .*\n", "", text, flags=re.MULTILINE)
+    examples = r"^(command|schedule|master|remote|rate_bytes_per_second|ionice) = .*\n"
+    text = re.sub(examples, "", text, flags=re.MULTILINE)
     import tomllib
 
     config = parse_config(tomllib.loads(text))
@@ -57,6 +59,7 @@ def test_the_values_behind_the_signs_are_the_defaults():
         f.name: getattr(Policy(name="default"), f.name) for f in fields(Policy)
     }
     assert config.pools == (PoolSection(name="default"),)
+    assert config.costs == CostsSection()
 
 
 def test_a_file_that_exists_is_kept_unless_it_is_to_be_replaced(tmp_path):

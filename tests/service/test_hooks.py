@@ -16,8 +16,9 @@ from sqlalchemy import select
 from lakehand.service.config import parse_config
 from lakehand.service.hooks import HookDelivery
 from lakehand.service.job_states import EVENT_KINDS
+from lakehand.service.store.budgets import BudgetStore
 from lakehand.service.store.database_schema import METADATA
-from lakehand.service.store.events import EventLog
+from lakehand.service.store.events import Conditions, EventLog
 from lakehand.service.store.job_queue import JobQueue
 from lakehand.service.store.outbox import Outbox
 from lakehand.service.store.records import AttemptEnd
@@ -133,6 +134,80 @@ def test_a_webhook_hears_of_the_events_that_it_wants(service, receiver, clock):
     }
     assert service.deliver() == (0, 0, 0)
     assert service.outbox.waiting() == 0
+
+
+def text_of(body):
+    document = json.loads(body)
+    assert document.keys() == {"text"}
+    return document["text"]
+
+
+@only_sqlite
+def test_slack_gets_a_sentence(service, receiver, database):
+    wanted = ["job.failed", "table.*", "worker.lost", "budget.used_up"]
+    service.hook(wanted, url=receiver.url, format="slack", secret="env:HOOK_SECRET")
+    job = service.fail_a_job()
+    odd, _ = service.tables.add(FoundTable(url="s3://lake/<!channel>&co"))
+    service.tables.measured(odd.id, 1, {"health_score": 12})
+    BudgetStore(database).allow("service", "bytes", "2026-01-01", 0)
+    Conditions(database).check(unhealthy_below=60, day="2026-01-01")
+    assert service.deliver()[1:] == (0, 0)
+    texts = sorted(text_of(body) for _, _, body in receiver.got)
+    assert texts == [
+        "lakehand: The bytes budget of service for 2026-01-01 is used up",
+        f"lakehand: compact of orders failed with CORRUPT_LOG (job {job.id})",
+        "lakehand: s3://lake/&lt;!channel&gt;&amp;co is unhealthy: score 12, limit 60",
+        "lakehand: table.found, s3://lake/&lt;!channel&gt;&amp;co",
+    ]
+    assert all("X-Lakehand-Signature" in headers for _, headers, _ in receiver.got)
+
+
+class TestConditions:
+    """Unhealthy tables and used-up budgets are told once, and once that they have ended."""
+
+    def check(self, service, day="2026-01-01"):
+        before = [event["id"] for event in service.events.since(0)][-1]
+        Conditions(service.database).check(unhealthy_below=60, day=day)
+        return [event["kind"] for event in service.events.since(before)]
+
+    def score(self, service, score):
+        service.tables.measured(service.table.id, None, {"health_score": score})
+
+    def test_a_table_is_unhealthy_until_it_is_clearly_healthy(self, service):
+        assert self.check(service) == []
+        self.score(service, 59)
+        assert self.check(service) == ["table.unhealthy"]
+        self.score(service, 10)
+        assert self.check(service) == []
+        self.score(service, 64)
+        assert self.check(service) == []
+        self.score(service, 65)
+        assert self.check(service) == ["table.healthy"]
+        self.score(service, 59)
+        assert self.check(service) == ["table.unhealthy"]
+
+    def test_a_table_that_is_gone_is_not_unhealthy(self, service):
+        self.score(service, 1)
+        assert self.check(service) == ["table.unhealthy"]
+        service.tables.remove(service.table.id)
+        assert self.check(service) == []
+
+    def test_a_budget_is_used_up_once_a_day(self, service):
+        budgets = BudgetStore(service.database)
+        job = self.running(service)
+        for day in ("2026-01-01", "2026-01-02"):
+            budgets.allow("all", "bytes", day, 100)
+        reserve = {"scopes": ["all"], "day": "2026-01-01", "least_share": 0.01}
+        assert budgets.reserve(job.id, job.fence, wanted={"bytes": 94}, **reserve) == 1
+        assert self.check(service) == []
+        assert budgets.reserve(job.id, job.fence, wanted={"bytes": 1}, **reserve) == 1
+        assert self.check(service) == ["budget.used_up"]
+        assert self.check(service) == []
+        assert self.check(service, day="2026-01-02") == []
+
+    def running(self, service):
+        service.jobs.enqueue(request(service.table.id))
+        return service.jobs.claim(claim_by())
 
 
 def test_what_is_not_committed_is_not_told(service, receiver):

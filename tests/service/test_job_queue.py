@@ -162,18 +162,20 @@ def test_queued_jobs_of_a_table_that_is_gone_end_with_that_reason(queue, tables)
     assert (queue.get(gone).outcome, queue.get(kept).state) == ("table_gone", "queued")
 
 
-def test_what_a_dead_attempt_reserved_is_given_back(database, queue, tables, clock):
+def test_what_a_dead_attempt_reserved_counts_as_spent(database, queue, tables, clock):
     budgets = BudgetStore(database)
     budgets.allow("service", "bytes", "2026-01-01", 100)
     for table in tables:
         queue.enqueue(request(table))
     jobs = [queue.claim(claim_by()) for _ in tables]
     taken = [_reserve(budgets, job) for job in jobs]
-    assert taken == [70, 30, None]
+    assert taken[0] == 1
+    assert taken[1] == pytest.approx(30 / 70)
+    assert (taken[2].scope, taken[2].left) == ("service", 0)
     clock.advance(61)
     queue.free_dead()
     (budget,) = budgets.of_day("2026-01-01")
-    assert (budget.reserved, budget.spent) == (0, 0)
+    assert (budget.reserved, budget.spent) == (0, pytest.approx(100)), "nobody knows better"
 
 
 def test_an_attempt_that_has_ended_reserves_nothing(database, queue, tables, clock):
@@ -193,10 +195,9 @@ def _reserve(budgets, job):
         job.id,
         job.fence,
         scopes=["service", "policy"],
-        unit="bytes",
         day="2026-01-01",
-        wanted=70,
-        least=10,
+        wanted={"bytes": 70},
+        least_share=0.1,
     )
 
 
@@ -256,3 +257,18 @@ def test_every_change_is_an_event(database, queue, tables):
     queue.finish(job_id, 1, DONE, state="succeeded")
     kinds = [event["kind"] for event in EventLog(database).of_job(job_id)]
     assert kinds == ["job.queued", "job.started", "job.succeeded"]
+
+
+def test_a_slice_takes_its_next_turn_behind_those_that_waited_and_keeps_its_head_start(
+    queue, tables, clock
+):
+    first = queue.enqueue(request(tables[0], head_start=100.0)).job_id
+    clock.advance(10)
+    job = queue.claim(claim_by())
+    second = queue.enqueue(request(tables[1], head_start=100.0)).job_id
+    clock.advance(20)
+    queue.requeue(job.id, job.fence, DONE, waits_for="turn", counts=False, is_next_turn=True)
+    now = clock.now().timestamp()
+    rest = queue.get(first)
+    assert (rest.queued_at, rest.rank_at) == (pytest.approx(now), pytest.approx(now - 100))
+    assert [queue.claim(claim_by()).id for _ in range(2)] == [second, first]

@@ -146,9 +146,10 @@ class _Slow(_Crashing):
         time.sleep(0.01)
         if not self.is_told:
             return {"progress": {"phase": "rewrite", "done": 1, "total": 2}}
-        step = {"step": "compact", "outcome": "committed", "reason": "", "report": {
-            "stopped_early": True, "files_before": 3, "files_after": 2}}  # fmt: skip
-        return {"report": {"outcome": "committed", "errors": [], "dry_run": False, "steps": [step]}}
+        counted = {"files_before": 3, "files_after": 2}
+        step = {"step": "compact", "outcome": "committed", "reason": "", "report": counted}
+        ended = {"outcome": "committed", "stopped_early": True, "errors": [], "dry_run": False}
+        return {"report": {**ended, "steps": [step]}}
 
 
 def test_an_interrupt_winds_down_and_starts_no_further_table(lake, monkeypatch):

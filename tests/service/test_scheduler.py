@@ -9,7 +9,9 @@ import pyarrow as pa
 import pytest
 
 import lakehand
+from lakehand._version import __version__
 from lakehand.service.config import parse_config
+from lakehand.service.job_specs import table_policy
 from lakehand.service.notifications import Notification, Notifications
 from lakehand.service.scheduler import Scheduler
 from lakehand.service.store.job_queue import JobQueue
@@ -100,6 +102,20 @@ def test_few_commits_are_enough_after_some_time(service, clock):
     assert service.finish_all() == [("maintain", "time")]
 
 
+def test_the_commit_that_lifts_a_hold_queues_the_verb(service, clock):
+    table = service.create("a")
+    service.scheduler.tick()
+    service.finish_all()
+    (known,) = service.tables.listed()
+    digest = table_policy(service.scheduler.config, known).digest
+    error = {"code": "CORRUPT_LOG"}
+    service.tables.hold(known.id, "maintain", error, job_id=1, lakehand=__version__, policy=digest)
+    table.append(ROWS)
+    clock.advance(700)
+    service.scheduler.tick()
+    assert service.finish_all() == [("maintain", "time")]
+
+
 def test_a_quiet_table_is_looked_at_ever_later(service, clock):
     service.create("a")
     waits = []
@@ -171,10 +187,10 @@ def test_a_disabled_policy_queues_nothing(service):
 
 def test_steps_that_a_policy_leaves_out_are_skipped(service):
     service.create("a")
-    service.configure(steps=["compact", "checkpoint"])
+    service.configure(steps=["compact", "vacuum"])
     service.scheduler.tick()
     job = service.jobs.claim(claim_by())
-    assert job.options["skip"] == ["clean_logs", "cluster", "vacuum"]
+    assert job.options["skip"] == ["checkpoint", "clean_logs", "cluster"]
 
 
 def test_a_scheduled_verb_is_queued_at_its_time(service, clock):

@@ -19,6 +19,7 @@ from lakehand.service.store.job_queue import JobQueue
 from lakehand.service.store.table_registry import TableRegistry
 from lakehand.service.store.worker_registry import WorkerRegistry
 from lakehand.service.worker import JobWorker, WorkerOptions
+from lakehand.web.app import ENDPOINTS
 from lakehand.web.server import WebServer
 from support.job_stores import add_pool, request
 from support.s3_server import SECRET_KEY, run_s3_server
@@ -81,10 +82,23 @@ class Service:
         raise AssertionError(job)
 
     def post(self, document):
+        self.ask("POST", "/notify", json.dumps(document))
+
+    def ask(self, method, path, body=None):
         connection = http.client.HTTPConnection(self.server.url.removeprefix("http://"))
-        connection.request("POST", "/notify", json.dumps(document))
+        connection.request(method, path, body)
         self.answers.append(connection.getresponse().read().decode())
         connection.close()
+
+
+#: Every page and resource of the two tables and of their jobs.
+PAGES = [
+    prefix + (endpoint.page or endpoint.path).format(table=number, job=number)
+    for endpoint in ENDPOINTS
+    for prefix in ("/api/v1", "")
+    for number in (1, 2)
+    if endpoint.method == "GET"
+]
 
 
 @pytest.fixture
@@ -120,10 +134,13 @@ def test_a_secret_is_in_no_row_no_log_no_event_and_no_answer(
     assert service.scheduler.tick().errors
     for url in (good.url, "s3://lake/new", "s3://lake/../x"):
         service.post({"table": url, "version": 9})
+    for path in ("/metrics", *PAGES):
+        service.ask("GET", path)
     shown = capfd.readouterr()
     rows = [file.read_bytes().decode("latin-1") for file in Path(tmp_path, "store").iterdir()]
     everything = "\n".join(["".join(rows), caplog.text, *service.answers, *shown])
     assert "CORRUPT_LOG" in everything
-    assert len(service.answers) == 3
+    assert len(service.answers) == 4 + len(PAGES)
+    assert 'lakehand_table_held{table="s3://lake/broken"} 1.0' in service.answers[3]
     assert SECRET_KEY not in everything
     assert WRONG_KEY not in everything

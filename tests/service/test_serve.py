@@ -76,6 +76,7 @@ def test_a_wrong_file_changes_nothing_and_a_right_one_holds_at_once(lake):
     lake.signal(signal.SIGHUP)
     lake.wait_for(lambda: "the old one holds" in lake.read_log())
     assert "did you mean quiet_period" in lake.read_log()
+    lake.wait_for(lambda: "service.config_refused" in lake.event_kinds())
     assert not lake.jobs()
     lake.configure()
     lake.signal(signal.SIGHUP)
@@ -101,9 +102,10 @@ def test_what_a_policy_and_a_table_say_reaches_the_job(lake):
     lake.create("b", files=4)
     lake.start()
     # The property of `a` is above the policy, by which the files of `b` are not small.
-    lake.wait_for(lambda: lake.file_counts()["a"] == 1 and len(lake.jobs(states=["succeeded"])) > 1)
+    lake.wait_for(lambda: lake.file_counts()["a"] == 1 and lake.jobs(states=["succeeded"]))
     assert lake.end() == 0
     assert lake.file_counts()["b"] > 1
+    assert {job.table_url.rpartition("/")[2] for job in lake.jobs()} == {"a"}
     others = ["checkpoint", "clean_logs", "cluster", "vacuum"]
     assert all(job.options == {"skip": others} for job in lake.jobs())
 

@@ -12,13 +12,13 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from lakehand.cli.jobs import WAITS
 from lakehand.cli.main import COMMANDS, cli, run
 from lakehand.service.job_states import WaitsFor
 from lakehand.service.store.database import open_database
 from lakehand.service.store.job_queue import JobQueue
 from lakehand.service.store.records import AttemptEnd
 from lakehand.service.store.worker_registry import Worker, WorkerRegistry
+from lakehand.service.wait_words import WAITS
 from support.job_stores import claim_by
 
 GROUPS = ("service", "tables", "jobs", "workers", "policies")
@@ -261,8 +261,13 @@ def test_every_command_has_its_options_and_a_help_line(name):
 
     command = cli.get_command(click.Context(cli), name)
     assert COMMANDS[name]
-    subcommands = command.commands.values() if isinstance(command, click.Group) else [command]
-    for one in subcommands:
+
+    def leaves(one):
+        if not isinstance(one, click.Group):
+            return [one]
+        return [leaf for inner in one.commands.values() for leaf in leaves(inner)]
+
+    for one in leaves(command):
         flags = {flag for parameter in one.params for flag in parameter.opts}
         assert {"--json", "--config", "--store"} <= flags
         assert one.help

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from sqlalchemy import select
 
 import lakehand
 from lakehand.errors import ConfigError, JobStoreError
 from lakehand.service import job_main, job_process
 from lakehand.service.job_main import JobSpec
+from lakehand.service.store.database_schema import ATTEMPTS
 from lakehand.service.store.job_queue import JobQueue
 from lakehand.service.store.table_registry import FoundTable, TableRegistry
 from lakehand.service.store.worker_registry import WorkerRegistry
@@ -147,8 +152,6 @@ def test_a_killed_process_is_one_attempt(service, running):
 
 
 def children_of(pid):
-    from pathlib import Path
-
     tasks = Path(f"/proc/{pid}/task").glob("*/children")
     found = [int(child) for task in tasks for child in task.read_text().split()]
     return [c for c in found if b"service.job_main" in Path(f"/proc/{c}/cmdline").read_bytes()]
@@ -249,3 +252,106 @@ def test_a_panic_of_a_library_ends_a_job_with_an_error(monkeypatch):
     monkeypatch.setattr(job_main, "run_job", panic)
     end = job_main._Job(JobSpec(url="x", verb="compact"), lambda _: None).run()
     assert end["error"]["code"] == "JOB_CRASHED"
+
+
+def test_the_processor_time_of_processes_that_live_on_is_counted():
+    busy = (
+        "import time\nwhile time.process_time() < 0.3: pass\nprint(1, flush=True)\ntime.sleep(60)"
+    )
+    before = job_main._core_seconds()
+    command = [sys.executable, "-S", "-c", busy]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        living = job_main._core_seconds() - before
+        process.kill()
+    assert living > 0.25
+    assert job_main._core_seconds() - before >= living - 0.05
+
+
+#: A process of a job that begins and then hangs; it winds down, if at all, when it is told to.
+HANGING = """
+import json, sys, time
+print(json.dumps({"progress": {"phase": "rewrite", "done": 1}}), flush=True)
+for line in sys.stdin:
+    told = json.loads(line)
+    if OBEYS and told.get("wish") == OBEYS:
+        report = {"outcome": "committed", "stopped_early": True, "errors": [], "steps": []}
+        print(json.dumps({"report": report, "spent": {"core_seconds": 2.0}}), flush=True)
+    if "job" in told and TALKS:
+        for done in range(20):
+            print(json.dumps({"progress": {"phase": "rewrite", "done": done}}), flush=True)
+            time.sleep(0.1)
+        report = {"outcome": "committed", "stopped_early": False, "errors": [], "steps": []}
+        print(json.dumps({"report": report}), flush=True)
+"""
+
+
+class TestJobTimeout:
+    """A job that makes no progress is asked to wind down, then killed, and retried."""
+
+    @pytest.fixture
+    def hang(self, service, monkeypatch):
+        started = []
+
+        def run(obeys=None, *, talks=False, timeout=1.0, patience=0.5):
+            program = f"OBEYS, TALKS = {obeys!r}, {talks}\n{HANGING}"
+            command = (sys.executable, "-c", program)
+            monkeypatch.setattr(job_process, "COMMAND", command)
+            limits = {"job_timeout_seconds": timeout, "wind_down_seconds": patience}
+            worker = service.worker(lease_seconds=3.0, **limits)
+            started.append(worker)
+            job_id = service.jobs.enqueue(request(service.add("a").id, max_attempts=2)).job_id
+            worker.start()
+            return job_id
+
+        yield run
+        for worker in started:
+            worker.stop()
+            assert worker.join(30)
+
+    def test_a_job_that_hangs_is_killed_and_retried(self, service, hang):
+        job_id = hang()
+        service.wait_for(job_id, "running")
+        job = service.wait_for(job_id, "queued")
+        assert (job.error["code"], job.waits_for, job.attempt) == ("JOB_TIMED_OUT", "retry", 1)
+        assert "job_timeout" in job.error["hint"]
+        service.jobs.retry(job_id)
+        assert service.wait_for(job_id, "failed").error["code"] == "JOB_TIMED_OUT"
+        assert not hanging_processes()
+
+    def test_what_it_commits_when_it_winds_down_is_kept(self, service, hang):
+        job_id = hang("wind_down", patience=20)
+        service.wait_for(job_id, "running")
+        job = service.wait_for(job_id, "queued")
+        assert (job.error["code"], job.attempt) == ("JOB_TIMED_OUT", 1)
+        (end,) = attempts_of(service, job_id)
+        assert end.report["outcome"] == "committed"
+        assert end.spent == {"core_seconds": 2.0}
+
+    def test_progress_keeps_a_job_alive(self, service, hang):
+        job_id = hang(talks=True)
+        assert service.wait_for(job_id, "succeeded").attempt == 1
+
+    def test_a_job_that_hangs_is_cancelled_all_the_same(self, service, hang):
+        job_id = hang(timeout=1000)
+        service.wait_for(job_id, "running")
+        service.jobs.cancel(job_id)
+        assert service.wait_for(job_id, "cancelled").outcome == "cancelled"
+
+    def test_without_a_limit_it_goes_on(self, service, hang):
+        job_id = hang(timeout=0)
+        service.wait_for(job_id, "running")
+        time.sleep(2.5)
+        assert service.jobs.get(job_id).state == "running"
+
+
+def attempts_of(service, job_id):
+    wanted = select(ATTEMPTS).where(ATTEMPTS.c.job_id == job_id)
+    with service.jobs._database.reading() as connection:
+        return connection.execute(wanted).all()
+
+
+def hanging_processes():
+    tasks = Path(f"/proc/{os.getpid()}/task").glob("*/children")
+    found = [child for task in tasks for child in task.read_text().split()]
+    return [c for c in found if b"OBEYS" in Path(f"/proc/{c}/cmdline").read_bytes()]

@@ -131,7 +131,10 @@ def test_tables_that_spark_alone_cannot_read_are_read_by_its_tasks(host):
 def test_the_examples_of_the_guide_work(host, tmp_path):
     pieces = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
     schema = pa.schema([("id", pa.int64()), ("day", pa.string())])
-    table = lakehand.create_table(tmp_path / "orders", schema, partition_by=["day"])
+    feed = {"delta.enableChangeDataFeed": "true"}
+    table = lakehand.create_table(
+        tmp_path / "orders", schema, partition_by=["day"], properties=feed
+    )
     table.append(pa.table({"id": [1, 2], "day": ["mon", "tue"]}))
     (tmp_path / "incoming").mkdir()
     (tmp_path / "incoming" / "1.json").write_text('{"id": 9, "day": "sun"}')

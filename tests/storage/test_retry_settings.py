@@ -19,7 +19,7 @@ def broken(tmp_path, monkeypatch):
     fault = Fault(kind=FaultKind.FAIL_BEFORE, operation="get", key="_delta_log/*", times=None)
     clock = ManualClock()
     store = FaultStore(open_store(tmp_path / "t"), [fault], retry=RetryPolicy(), clock=clock)
-    monkeypatch.setattr("lakehand.table.open_store", lambda *_: store)
+    monkeypatch.setattr("lakehand.catalogs.resolve.open_store", lambda *_, **__: store)
     return store, fault, clock
 
 

@@ -338,7 +338,7 @@ def test_the_credentials_of_a_table_are_for_its_bucket_only(s3_server, uri):
     assert sibling.get(f"{path}/x") == b"1"
     stranger, key = store.resolve("s3://other-bucket/y")
     assert (stranger.url, key) == ("s3://other-bucket", "y")
-    assert "secret_access_key" not in stranger._options
+    assert "secret_access_key" not in stranger.connection_options()
     assert store.resolve("s3://other-bucket/z")[0] is stranger
 
 

@@ -41,15 +41,17 @@ def run_stream(
     die: str = "never",
     batch: int = -1,
     then_batches: bool = False,
+    changes: bool = False,
     **options: str,
 ) -> int:
     """Bring all there is of `folder/source` into `folder/table`; return how the driver ended.
 
     `die` is "before" or "after" the commit of a batch. `then_batches`: the driver also writes
-    `folder/batches`, without a stream.
+    `folder/batches`, without a stream. `changes`: the stream reads the changes of the table
+    `folder/feed`, and not `folder/source`.
     """
     work = {"folder": str(folder), "die": die, "batch": batch, "options": options}
-    work["then_batches"] = then_batches
+    work |= {"then_batches": then_batches, "changes": changes}
     environment = os.environ if die == "never" else unmeasured()
     with (folder / "driver.log").open("ab") as log:
         done = subprocess.run(
@@ -112,16 +114,27 @@ def _write_batches(spark: Any, folder: Path) -> None:
     (folder / "rows.json").write_text(json.dumps(sorted(expected)))
 
 
+def _files(spark: Any, folder: Path) -> Any:
+    rows = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
+    return rows.json(str(folder / "source"))
+
+
+def _changes(spark: Any, folder: Path) -> Any:
+    rows = spark.readStream.format("lakehand").option("readChangeFeed", "true")
+    rows = rows.option("startingVersion", 0).option("max_files_per_trigger", 2)
+    names = ("id", "part", "_change_type AS kind", "_commit_version AS version")
+    return rows.load(str(folder / "feed")).selectExpr(*names)
+
+
 def main() -> None:
     work = json.loads(sys.argv[1])
     folder = Path(work["folder"])
     spark, _ = open_session(Settings({"master": "local[2]"}))
     victims = [spark.sparkContext._gateway.proc.pid, os.getpid()]
     spark.dataSource.register(_mortal_source(die=work["die"], batch=work["batch"], victims=victims))
-    rows = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
+    rows = _changes(spark, folder) if work["changes"] else _files(spark, folder)
     query = (
-        rows.json(str(folder / "source"))
-        .writeStream.format("lakehand")
+        rows.writeStream.format("lakehand")
         .option("checkpointLocation", str(folder / "checkpoint"))
         .options(partition_by="part", **work["options"])
         .trigger(availableNow=True)

@@ -86,7 +86,17 @@ class Lake:
 
     def wait_for_end(self, *job_ids):
         """Free the jobs of dead workers, as a scheduler does, until all jobs have ended."""
-        until(lambda: self.parts.jobs.free_dead() is None or all(map(self.has_ended, job_ids)))
+        until(
+            lambda: self.parts.jobs.free_dead() is None or all(map(self.has_ended, job_ids)),
+            describe=lambda: self.story_of(*job_ids),
+        )
+
+    def story_of(self, *job_ids):
+        """Return what is known of jobs, for the message of a test that waits for them in vain."""
+        jobs = [self.parts.jobs.get(job_id) for job_id in job_ids]
+        events = self.rows_of(select(EVENTS).order_by(EVENTS.c.id))
+        attempts = self.rows_of(select(ATTEMPTS))
+        return "\n".join(map(str, [*jobs, *attempts, *events]))
 
     def has_ended(self, job_id):
         return self.parts.jobs.get(job_id).ended_at is not None
@@ -119,8 +129,8 @@ class Lake:
         assert [budget.reserved for budget in self.parts.budgets.of_day(DAY)] == [0]
 
 
-def until(condition, seconds=60):
+def until(condition, seconds=60, describe=lambda: "it has not come to this in time"):
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "it has not come to this in time"
+        assert time.monotonic() < deadline, describe()
         time.sleep(0.05)

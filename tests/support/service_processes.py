@@ -97,7 +97,13 @@ class Parts:
         document = {
             "service": {"lease": f"{self.plan.lease_seconds}s"},
             "source": [{"name": "lake", "include": [self.plan.lake], "every": "1s"}],
-            "policy": {"default": {"steps": ["compact"], "check_after": {"commits": 10}}},
+            "policy": {
+                "default": {
+                    "steps": ["compact"],
+                    "check_after": {"commits": 10},
+                    **self.plan.settings,
+                }
+            },
         }
         return Scheduler(
             parse_config(document),
@@ -123,8 +129,8 @@ class Parts:
         return made
 
     def spec_of(self, job: Job) -> JobSpec:
-        reserving = {"scopes": [BUDGET], "unit": "bytes", "day": DAY}
-        self.budgets.reserve(job.id, job.fence, **reserving, wanted=100, least=1)
+        reserving = {"scopes": [BUDGET], "day": DAY, "wanted": {"bytes": 100}}
+        self.budgets.reserve(job.id, job.fence, **reserving, least_share=0.01)
         table = self.tables.get(job.table_id)
         runs = self.jobs.dead_runs(table.id) if self.plan.knows_dead_runs else ()
         own = {"automatic": False} if job.verb == "compact" else {}

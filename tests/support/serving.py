@@ -14,6 +14,7 @@ import pyarrow as pa
 
 import lakehand
 from lakehand.service.store.database import open_database
+from lakehand.service.store.events import EventLog
 from lakehand.service.store.job_queue import JobQueue
 from lakehand.service.store.table_registry import TableRegistry
 
@@ -101,6 +102,13 @@ class Lake:
         database = open_database(self.store_url)
         try:
             return JobQueue(database).listed(**conditions)
+        finally:
+            database.close()
+
+    def event_kinds(self) -> list[str]:
+        database = open_database(self.store_url)
+        try:
+            return [event["kind"] for event in EventLog(database).since(0)]
         finally:
             database.close()
 

@@ -23,6 +23,21 @@ def compact(runner: SparkRunner, place: Path, board: Board) -> dict[str, Any]:
         return open_table(place, spark=runner._session()).compact().to_json()
 
 
+def compact_as_the_session_says(
+    runner: SparkRunner, uri: str, options: dict[str, str]
+) -> dict[str, Any]:
+    """Compact a table of a store that only the session knows how to reach."""
+    session = runner._session()
+    for name, value in options.items():
+        session.conf.set(name, value)
+    try:
+        table = open_table(uri, spark=session, engine="spark")
+        return table.compact(min_files=2).to_json()
+    finally:
+        for name in options:
+            session.conf.unset(name)
+
+
 def compact_and_release(runner: SparkRunner, place: Path, board: Board) -> list[tuple[int, int]]:
     """Release group 1 when progress tells of the first group; return what it told of groups."""
     seen: list[tuple[int, int]] = []

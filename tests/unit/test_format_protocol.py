@@ -19,6 +19,7 @@ from lakehand.formats.optional import (
     SupportsCheckpoints,
     SupportsCreation,
     SupportsPolling,
+    SupportsSummaries,
     SupportsTags,
 )
 from lakehand.formats.rows import ChangeFeedWorker, RowChangeWorker
@@ -30,14 +31,16 @@ PAGE = Path(__file__).parent.parent.parent / "docs/contributing/add-a-format.md"
 OPTIONAL = {
     name: protocol
     for name, protocol in vars(optional).items()
-    if name.startswith("Supports") and protocol not in (SupportsCreation, SupportsPolling)
+    if name.startswith("Supports")
+    and protocol not in (SupportsCreation, SupportsPolling, SupportsSummaries)
 }
 #: What a format does not support; everything else it does.
 MISSING = {
     DeltaTable: {"SupportsIndices", "SupportsNativeRewrite", "SupportsPredicateReads"}
     | {"SupportsTags"},
-    LanceTable: {"SupportsByteCopy", "SupportsCheckpoints", "SupportsClusteringColumns"}
-    | {"SupportsRemovedFiles", "SupportsStatistics", "SupportsStreams"},
+    LanceTable: {"SupportsByteCopy", "SupportsChangeFeed", "SupportsCheckpoints"}
+    | {"SupportsClusteringColumns"}
+    | {"SupportsProperties", "SupportsRemovedFiles", "SupportsStatistics", "SupportsStreams"},
     ManifestTable: set(OPTIONAL),
 }
 
@@ -106,5 +109,8 @@ def test_the_page_on_formats_lists_every_method_and_every_protocol():
     methods = members(Format) | members(FormatTable) | members(FormatWorker)
     workers = {name for name in vars(worker) if name.endswith("Worker")}
     assert (
-        methods | workers | set(OPTIONAL) | {"SupportsCreation", "SupportsPolling"}
+        methods
+        | workers
+        | set(OPTIONAL)
+        | {"SupportsCreation", "SupportsPolling", "SupportsSummaries"}
     ) - named == set()

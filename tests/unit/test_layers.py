@@ -22,7 +22,7 @@ LAYERS = (
     ("_version", "model", "errors", "settings", "observe"),
     ("duckdb_pool",),
     ("expressions", "storage", "parquet", "prove"),
-    ("schema",),
+    ("schema", "catalogs"),
     ("formats", "planning"),
     ("engine", "runs"),
     ("sorting",),

@@ -76,6 +76,11 @@ def test_path_to_url_s3(uri, url, options):
             "abfss://container@account.dfs.core.windows.net/events",
             {"account_name": "account"},
         ),
+        (
+            "wasbs://container@account.blob.core.windows.net/events",
+            "abfss://container@account.dfs.core.windows.net/events",
+            {"account_name": "account"},
+        ),
     ],
 )
 def test_path_to_url_azure(uri, url, options):

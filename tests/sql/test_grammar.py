@@ -1,0 +1,323 @@
+"""The grammar: what statements mean, and errors that say where and what."""
+
+from __future__ import annotations
+
+import string
+from datetime import date
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lakehand.errors import SqlError
+from lakehand.sql.grammar import CLAUSES, FIRST_WORDS, KEYWORDS, _Grammar, is_known, parse_statement
+from lakehand.sql.lexer import split_statements
+from lakehand.sql.statements import (
+    ChangeJob,
+    ChangeSettings,
+    ClusterBy,
+    Describe,
+    Explain,
+    PauseTable,
+    Query,
+    RunVerb,
+    SetProperties,
+    Show,
+    TableName,
+    UnsetProperties,
+)
+
+T = TableName(text="t")
+#: Statements that run a verb: its name, and its options.
+VERBS = {
+    "COMPACT TABLE t": ("compact", {}),
+    "compact table t where day = 'mon' order by (a desc, b)": (
+        "compact",
+        {"where": "day = 'mon'", "sort_by": "a DESC, b"},
+    ),
+    "COMPACT TABLE t Z_ORDER BY (a, `b c`) DRY RUN": (
+        "cluster",
+        {"by": ["a", "`b c`"], "curve": "zorder", "dry_run": True},
+    ),
+    "COMPACT TABLE t WITH (target.file.size = '64MB', min-files = 2, prove = counts)": (
+        "compact",
+        {"target.file.size": "64MB", "min-files": 2, "prove": "counts"},
+    ),
+    "OPTIMIZE t": ("optimize", {}),
+    "OPTIMIZE TABLE t FULL": ("optimize", {"full": True}),
+    "OPTIMIZE t WHERE a > 1 ZORDER BY a, b": (
+        "cluster",
+        {"where": "a > 1", "by": ["a", "b"], "curve": "zorder"},
+    ),
+    "OPTIMIZE TABLE t RECOMPUTE STATISTICS": ("statistics", {}),
+    "VACUUM t": ("vacuum", {}),
+    "VACUUM TABLE t RETAIN 168 HOURS LITE DRY RUN": (
+        "vacuum",
+        {"retention": "168h", "mode": "lite", "dry_run": True},
+    ),
+    "VACUUM t FULL": ("vacuum", {"mode": "full"}),
+    "PURGE TABLE t": ("purge", {}),
+    "REORG TABLE t APPLY (PURGE)": ("purge", {}),
+    "CHECKPOINT TABLE t": ("checkpoint", {}),
+    "VERIFY TABLE t DEEP": ("verify", {"deep": True}),
+    "REPAIR TABLE t DRY RUN": ("repair", {"dry_run": True}),
+    "MAINTAIN TABLE t WITH (skip = (vacuum, checkpoint))": (
+        "maintain",
+        {"skip": ["vacuum", "checkpoint"]},
+    ),
+    "DEDUPLICATE TABLE t BY (id, region) KEEP LATEST BY ts": (
+        "deduplicate",
+        {"key": ["id", "region"], "keep": "latest", "order_by": "ts"},
+    ),
+    "DEDUPLICATE TABLE t EXACT": ("deduplicate", {"exact": True}),
+    "RESTORE TABLE t TO VERSION AS OF 3": ("restore", {"version": 3}),
+    "RESTORE t TO TIMESTAMP AS OF '2026-01-02'": ("restore", {"timestamp": "2026-01-02"}),
+}
+OTHERS = {
+    "DESCRIBE HISTORY t LIMIT 3": Describe(what="history", table=T, limit=3),
+    "DESC DETAIL t": Describe(what="detail", table=T),
+    "ALTER TABLE t SET TBLPROPERTIES ('a' = 'b', delta.appendOnly = true, delta.n = 5)": (
+        SetProperties(table=T, properties={"a": "b", "delta.appendOnly": "true", "delta.n": "5"})
+    ),
+    "ALTER TABLE t UNSET TBLPROPERTIES IF EXISTS ('a', delta.b)": (
+        UnsetProperties(table=T, names=("a", "delta.b"), if_exists=True)
+    ),
+    "ALTER TABLE t SET (auto_compact = true, compact_threshold_mb = 100)": (
+        ChangeSettings(table=T, settings={"auto_compact": True, "compact_threshold_mb": 100})
+    ),
+    "ALTER TABLE t RESET (auto_compact)": ChangeSettings(table=T, removed=("auto_compact",)),
+    "ALTER TABLE t RESET": ChangeSettings(table=T, removed=()),
+    "ALTER TABLE t CLUSTER BY (a, b)": ClusterBy(table=T, columns=("a", "b")),
+    "ALTER TABLE t CLUSTER BY NONE": ClusterBy(table=T, columns=()),
+    "ALTER TABLE t PAUSE": PauseTable(table=T),
+    "ALTER TABLE t PAUSE UNTIL '2030-01-01'": PauseTable(table=T, until="2030-01-01"),
+    "ALTER TABLE t RESUME": PauseTable(table=T, is_paused=False),
+    "SHOW JOBS WHERE state = 'failed' LIMIT 5": (
+        Show(what="jobs", where="state = 'failed'", limit=5)
+    ),
+    "SHOW TABLES LIKE 'a%'": Show(what="tables", like="a%"),
+    "EXPLAIN MAINTENANCE OF t": (
+        Explain(statement=RunVerb(keyword="MAINTAIN", verb="maintain", table=T))
+    ),
+    "EXPLAIN COMPACT TABLE t": (
+        Explain(statement=RunVerb(keyword="COMPACT", verb="compact", table=T))
+    ),
+    "CANCEL JOB 7": ChangeJob(action="cancel", job=7),
+    "RETRY JOB 7;": ChangeJob(action="retry", job=7),
+    "SELECT 1 FROM system.jobs": Query(text="SELECT 1 FROM system.jobs"),
+}
+
+
+@pytest.mark.parametrize("text", VERBS)
+def test_a_statement_runs_a_verb_with_options(text):
+    verb, options = VERBS[text]
+    found = parse_statement(text)
+    assert (found.verb, found.options, found.table) == (verb, options, T)
+    assert not found.is_async
+
+
+@pytest.mark.parametrize("text", OTHERS)
+def test_other_statements_are_parsed(text):
+    assert parse_statement(text) == OTHERS[text]
+
+
+@pytest.mark.parametrize(
+    ("written", "table"),
+    {
+        "events": TableName(text="events"),
+        "main.sales.events": TableName(text="main.sales.events"),
+        "`odd name`": TableName(text="odd name"),
+        "'/lake/events'": TableName(text="/lake/events", is_path=True),
+        "`s3://lake/events`": TableName(text="s3://lake/events", is_path=True),
+        "delta.`s3://lake/events`": (
+            TableName(text="s3://lake/events", format="delta", is_path=True)
+        ),
+        "lance.`/lake/v`": TableName(text="/lake/v", format="lance", is_path=True),
+        "/lake/a--b": TableName(text="/lake/a--b", is_path=True),
+        "s3://lake/a/b": TableName(text="s3://lake/a/b", is_path=True),
+        "./a": TableName(text="./a", is_path=True),
+    }.items(),
+)
+def test_a_table_is_a_path_a_url_or_a_name(written, table):
+    assert parse_statement(f"VACUUM {written} DRY RUN").table == table
+
+
+def test_async_is_no_option_of_the_verb():
+    found = parse_statement("OPTIMIZE t ASYNC")
+    assert found.is_async
+    assert found.options == {}
+    assert not parse_statement("OPTIMIZE t WITH (is_async = true)").is_async
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "column", "hint"),
+    [
+        ("OPTIMISE t", "expected COMPACT", 1, "did you mean OPTIMIZE?"),
+        ("OPTIMIZE t ZORDR BY a", "found 'ZORDR'", 12, "did you mean ZORDER BY?"),
+        ("OPTIMIZE", "expected a table, found the end", 9, None),
+        ("OPTIMIZE 'a", "has no matching '", 10, None),
+        ("OPTIMIZE t; DROP TABLE t", "another statement", 13, "run one statement at a time"),
+        ("OPTIMIZE t WHERE", "expected a condition", 17, None),
+        ("OPTIMIZE t WHERE (a = 1", "has no matching bracket", 18, None),
+        ("OPTIMIZE t WHERE a = 1)", "has no matching bracket", 23, None),
+        ("OPTIMIZE t DRY RUN DRY RUN", "DRY RUN is given twice", 20, None),
+        ("COMPACT TABLE t WITH (a = 1, A = 2)", "A is given twice", 30, None),
+        ("COMPACT TABLE t ORDER BY a Z_ORDER BY b", "not both", 40, None),
+        ("VACUUM t LITE FULL", "not both", 19, None),
+        ("VACUUM t RETAIN many HOURS", "a number of hours", 17, None),
+        ("RESTORE t", "expected TO VERSION AS OF", 10, None),
+        ("REORG TABLE t", "expected APPLY (PURGE)", 14, None),
+        ("CANCEL JOB 1.5", "a whole number", 12, None),
+        ("VACUUM t /* no end", "comment has no end", 10, None),
+        ("ALTER TABLE t DROP COLUMN a", "expected SET", 15, None),
+    ],
+)
+def test_an_error_says_where_it_is_and_what_was_expected(text, message, column, hint):
+    with pytest.raises(SqlError) as caught:
+        parse_statement(text)
+    error = caught.value
+    assert message in error.message
+    assert (error.line, error.column, error.hint) == (1, column, hint)
+    shown, caret = error.message.splitlines()[-2:]
+    assert shown == f"  {text}"
+    assert caret == " " * (column + 1) + "^"
+
+
+def test_the_place_of_an_error_in_a_long_statement_has_its_line():
+    with pytest.raises(SqlError) as caught:
+        parse_statement("OPTIMIZE t\n  FULL\n  ORDERED")
+    assert (caught.value.line, caught.value.column) == (3, 3)
+
+
+def test_parameters_are_values_and_never_sql():
+    found = parse_statement(
+        "OPTIMIZE ? WHERE name = ? AND day >= ? AND n > ? ZORDER BY a",
+        ["/lake/x", "it's \\ '; DROP TABLE t --", date(2026, 1, 2), -5],
+    )
+    assert found.table == TableName(text="/lake/x", is_path=True)
+    assert found.options["where"] == (
+        r"name = 'it\'s \\ \'; DROP TABLE t --' AND day >= DATE '2026-01-02' AND n > (-5)"
+    )
+    assert found.options["by"] == ["a"]
+    named = parse_statement("VACUUM :t RETAIN :hours HOURS", {"t": "x", "hours": 200})
+    assert (named.table.text, named.options) == ("x", {"retention": "200h"})
+
+
+@pytest.mark.parametrize(
+    ("text", "parameters", "message"),
+    [
+        ("VACUUM ?", None, "no parameter 1"),
+        ("VACUUM ?", ["a", "b"], "does not use the parameters 1"),
+        ("VACUUM :t", {"u": "a"}, "no parameter named 't'"),
+        ("VACUUM ?", [5], "a string that is not empty"),
+        ("OPTIMIZE t WHERE a = ?", [{"a": 1}], "cannot be of type dict"),
+        ("OPTIMIZE t WHERE a = ?", [float("nan")], "cannot be of type float"),
+        ("VACUUM t RETAIN ? HOURS", [True], "a number of hours"),
+    ],
+)
+def test_wrong_parameters_are_refused(text, parameters, message):
+    with pytest.raises(SqlError, match=message):
+        parse_statement(text, parameters)
+
+
+def test_a_condition_ends_where_a_clause_begins_and_not_in_a_string_or_name():
+    text = "COMPACT TABLE t WHERE a = 'x DRY RUN' AND `dry run` = 1 OR full IN (1) DRY RUN"
+    found = parse_statement(text)
+    assert found.options == {
+        "where": "a = 'x DRY RUN' AND `dry run` = 1 OR full IN (1)",
+        "dry_run": True,
+    }
+    assert parse_statement("OPTIMIZE t WHERE a:b::int = 1").options["where"] == "a:b::int = 1"
+
+
+def test_statements_are_split_at_semicolons_outside_of_strings_and_comments():
+    text = "SHOW JOBS;\n-- a; b\nVACUUM 'x;y' /* ; */;\n;"
+    assert split_statements(text) == ["SHOW JOBS", "-- a; b\nVACUUM 'x;y' /* ; */"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(text for text in (*VERBS, *OTHERS) if text != "SHOW TABLES LIKE 'a%'"),
+        "OPTIMIZE t ZORDR BY a",
+        "ALTER TABLE a.b.c CLUSTER",
+    ],
+)
+def test_what_begins_as_a_statement_of_lakehand_is_known(text):
+    assert is_known(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SHOW TABLES",
+        "SELECT * FROM events",
+        "CREATE TABLE t (a INT)",
+        "DESCRIBE TABLE EXTENDED t",
+        "DESC t",
+        "EXPLAIN SELECT 1",
+        "ALTER TABLE t ADD COLUMNS (a INT)",
+        "ALTER TABLE t SET LOCATION 'x'",
+        "ALTER VIEW v AS SELECT 1",
+        "WITH x AS (SELECT 1) SELECT * FROM x",
+        "'",
+        "",
+    ],
+)
+def test_statements_of_spark_are_not_known(text):
+    assert not is_known(text)
+
+
+_SYMBOLS = (
+    *(
+        "t",
+        "a",
+        "delta.`x`",
+        "'s'",
+        "`n`",
+        "(",
+        ")",
+        ",",
+        "=",
+        ";",
+        ".",
+        "-",
+        "1",
+        "2.5",
+        "?",
+        ":p",
+    ),
+    *("/*", "*/", "'", '"', "`", "\\", "::", "é", "[", "]", "--c\n", "\0"),
+)
+_WORDS = st.sampled_from([*KEYWORDS, *FIRST_WORDS, *_SYMBOLS])
+
+
+@settings(max_examples=300)
+@given(
+    st.sampled_from(FIRST_WORDS) | st.just(""),
+    st.lists(_WORDS, max_size=14).map(" ".join) | st.text(string.printable, max_size=60),
+    st.none() | st.lists(st.integers() | st.text(max_size=3), max_size=2),
+)
+def test_any_text_is_a_statement_or_a_typed_error(first, rest, parameters):
+    for text in (f"{first} {rest}", f"{first} t {rest}"):
+        try:
+            parse_statement(text, parameters)
+            is_known(text)
+            split_statements(text)
+        except SqlError as error:
+            assert error.message  # noqa: PT017
+
+
+def test_a_long_statement_is_parsed_in_no_time_or_refused():
+    many = "(" * 20_000 + ")" * 20_000
+    assert parse_statement(f"OPTIMIZE t WHERE {many}").options["where"] == many
+    with pytest.raises(SqlError, match="at most 1,000,000 characters"):
+        parse_statement("OPTIMIZE t WHERE a = '" + "x" * 1_000_000 + "'")
+    quotes = "OPTIMIZE t WHERE a = " + "'\\" * 100_000
+    with pytest.raises(SqlError):
+        parse_statement(quotes)
+
+
+def test_every_clause_has_a_reader():
+    readers = _Grammar("")._readers
+    assert {words for clauses in CLAUSES.values() for words in clauses} == set(readers)
