@@ -18,14 +18,16 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 		{ echo "lakehand needs Python 3.11 or later; name one with: make PYTHON=/path/to/python3 ..." >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[spark,lance,connect,service,postgresql,web]' --group dev
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[spark,lance,connect,aws,unity,hive,service,postgresql,web]' --group dev
 	@touch $@
 
-setup: environment ## install everything that the tests use: Java, Spark's jars, an S3 server, PostgreSQL
+setup: environment ## install everything that the tests use: Java, Spark's jars, servers, Chromium
 	scripts/install-java
 	scripts/install-postgresql || test -n "$$LAKEHAND_ALLOW_SKIPS"
 	$(MAKE) --no-print-directory $(VENV)/.jars
 	scripts/install-s3-server || test -n "$$LAKEHAND_ALLOW_SKIPS"
+	scripts/install-prometheus || test -n "$$LAKEHAND_ALLOW_SKIPS"
+	scripts/install-chromium || test -n "$$LAKEHAND_ALLOW_SKIPS"
 
 $(VENV)/.jars: $(VENV)/.ready scripts/warm-spark-jars tests/support/oracle_server.py
 	$(BIN)/python scripts/warm-spark-jars
@@ -43,7 +45,7 @@ check: lint ## lint, strict types, limits on the source, unit tests; no JVM; und
 test: setup lint ## every test
 	$(BIN)/pytest -n $(PYTEST_WORKERS) --dist loadgroup -m 'not soak'
 
-coverage: setup ## every test with the lines that it runs: a third slower; fails below 90 percent
+coverage: setup ## every test with the lines that it runs: a third slower; fails below 95 percent
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest -n $(PYTEST_WORKERS) --dist loadgroup -m 'not soak'
 	$(BIN)/coverage combine --quiet

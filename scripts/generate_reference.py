@@ -32,8 +32,19 @@ from lakehand.model.quantities import OneOf, format_bytes, format_duration
 from lakehand.planning import plan as planning
 from lakehand.planning import policy
 from lakehand.service import client, client_values, many_tables
-from lakehand.service.store import budgets, records, service_state, table_registry, worker_registry
+from lakehand.service.config import ServiceConfig
+from lakehand.service.store import (
+    budgets,
+    records,
+    service_state,
+    table_registry,
+    token_registry,
+    worker_registry,
+)
+from lakehand.service.store.service_metrics import FAMILIES
 from lakehand.settings import SETTINGS
+from lakehand.sql import grammar, system_rows
+from lakehand.sql import results as sql_results
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -79,6 +90,9 @@ def cli_page() -> Iterator[str]:
         for part in command.commands.values() if isinstance(command, click.Group) else ():
             yield f"### `lakehand {name} {part.name}`"
             yield from _command(part, f"lakehand {name} {part.name}")
+            for inner in part.commands.values() if isinstance(part, click.Group) else ():
+                yield f"#### `lakehand {name} {part.name} {inner.name}`"
+                yield from _command(inner, f"lakehand {name} {part.name} {inner.name}")
 
 
 EXIT_CODES = (
@@ -144,9 +158,11 @@ def _setting_rows(setting: Setting) -> Iterator[tuple[str, str]]:
     yield "environment variable", code(setting.environment)
     if setting.table_property:
         yield "table property", code(setting.table_property)
-    aliases = (*setting.aliases, *(alias for alias, _ in setting.aliases_by_unit))
+    aliases = [code(alias) for alias in setting.aliases]
+    aliases += [f"{code(alias)} (in {unit})" for alias, unit in setting.aliases_by_unit]
+    aliases += [code(alias) for alias, _ in setting.aliases_by_value]
     if aliases:
-        yield "aliases", ", ".join(code(alias) for alias in aliases)
+        yield "aliases", ", ".join(aliases)
 
 
 def _value(value: Any, name: str) -> str:
@@ -155,6 +171,29 @@ def _value(value: Any, name: str) -> str:
     if isinstance(value, timedelta):
         return format_duration(value)
     return format_bytes(value) if name.endswith("_bytes") else code(value)
+
+
+# -- SQL --------------------------------------------------------------------------------------
+
+
+def sql_page() -> Iterator[str]:
+    yield "# SQL"
+    yield (
+        "Statements are explained in the [guide](../guides/sql.md). Clauses may be in any order, "
+        "each at most once."
+    )
+    yield "## Clauses of statements that run an operation"
+    rows = (
+        (code(keyword), ", ".join(code(" ".join(words)) for words in clauses))
+        for keyword, clauses in grammar.CLAUSES.items()
+    )
+    yield table(("statement", "clauses"), rows)
+    yield "`WITH` has the arguments of the method and all [settings](settings.md)."
+    with lakehand.ServiceClient(ServiceConfig(), store="sqlite://", create=True) as service:
+        for name in system_rows.SYSTEM_TABLES:
+            yield f"## `system.{name}`"
+            schema = system_rows.system_rows(name, service, max_rows=1000).schema
+            yield table(("column", "type"), ((code(one.name), str(one.type)) for one in schema))
 
 
 # -- errors -----------------------------------------------------------------------------------
@@ -215,6 +254,7 @@ def _finding_rows() -> Iterator[tuple[str, ...]]:
 
 
 DOCUMENTS: list[tuple[str, ModuleType, str]] = [
+    ("`sql`, `POST /api/v1/sql`", sql_results, "SqlResult"),
     ("`inspect`", inspection, "Inspection"),
     ("`inspect`: each of `sizes[]`", inspection, "SizeRange"),
     ("`inspect`: `health`", health_score, "Health"),
@@ -264,11 +304,13 @@ DOCUMENTS: list[tuple[str, ModuleType, str]] = [
     ("`vacuum`: each of `holders[]`", retention, "Holder"),
     ("`vacuum`: `kept`", retention, "Kept"),
     ("`checkpoint`", reports, "CheckpointReport"),
+    ("`properties set`, `unset`, `enable`, `cluster-by`", reports, "PropertiesReport"),
     ("`clean-logs`", maintenance, "LogCleanupReport"),
     ("`restore`", maintenance, "RestoreReport"),
     ("`history`: each of `commits[]`", reports, "HistoryEntry"),
     ("`service status`", service_state, "ServiceStatus"),
     ("`service status`: `pause`", service_state, "Pause"),
+    ("`service token`", token_registry, "AccessToken"),
     ("`tables`: a table", table_registry, "RegisteredTable"),
     ("`tables`: more fields", client_values, "TableEntry"),
     ("`tables discover`: each of `sources[]`", client_values, "SourceDiscovery"),
@@ -319,6 +361,7 @@ JSON_TYPES = {
     "Lane": "string",
     "Literal": "string",
     "Mapping": "object",
+    "AccessRole": "string",
     "Any": "anything",
     "Method": "string",
     "Outcome": "string",
@@ -404,6 +447,7 @@ def python_page() -> Iterator[str]:
         yield from _callable(name, value, is_error=name.endswith("Error"))
     yield from _methods_section("## Methods of `TableSink`", lakehand.TableSink)
     yield from _methods_section("## Methods of `Table`", lakehand.Table)
+    yield from _methods_section("## Methods of `SqlResult`", sql_results.SqlResult)
     yield from _client_section()
     yield "## `lakehand.hot`"
     for kind in (HotTable, HotTier, HotSnapshot):
@@ -478,6 +522,27 @@ def _methods(kind: type) -> Iterator[tuple[str, Any]]:
 # -- decisions --------------------------------------------------------------------------------
 
 
+def metrics_page() -> Iterator[str]:
+    yield "# Metrics"
+    yield (
+        "The metrics of `GET /metrics` ([guide](../guides/metrics.md)). All are read from the job "
+        "store, so that every process with the web role tells the same."
+    )
+    headings = ("metric", "kind", "labels", "meaning")
+    for title, is_single in (("Service", False), ("Single tables", True)):
+        yield f"## {title}"
+        if is_single:
+            yield "Of the tables that `[metrics] per_table` selects."
+        yield table(
+            headings,
+            (
+                (code(one.full_name), one.kind, ", ".join(map(code, one.labels)), one.help)
+                for one in FAMILIES
+                if one.per_table == is_single
+            ),
+        )
+
+
 def decisions_page() -> Iterator[str]:
     yield "# Decisions"
     yield (
@@ -499,8 +564,10 @@ PAGES = {
     "reference/cli.md": cli_page,
     "reference/settings.md": settings_page,
     "reference/errors.md": errors_page,
+    "reference/metrics.md": metrics_page,
     "reference/json.md": json_page,
     "reference/python.md": python_page,
+    "reference/sql.md": sql_page,
     "reference/features.md": features_page,
     "decisions/README.md": decisions_page,
 }

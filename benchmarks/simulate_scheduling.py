@@ -1,0 +1,619 @@
+"""Orders of maintenance compared: modelled tables and workers, the real scores, windows and queue.
+
+Tables get small files all the time, workers rewrite them in the order of the queue. Read cost is
+the integral of small files times reads. Scores, head starts, windows, back-off and budgets are the
+functions of the service; with `--store` its job store is the queue. A test shows that the arrays,
+which are used for many seeds, give the same order.
+
+    python benchmarks/simulate_scheduling.py --seeds 20 --tables 1000
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import json
+import math
+import statistics
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sqlalchemy import insert
+
+from lakehand.observe.clock import ManualClock
+from lakehand.planning import plan
+from lakehand.service.config import ServiceConfig, parse_config
+from lakehand.service.job_states import LEASE_LOST, backoff_seconds
+from lakehand.service.scores import (
+    MOST_HEAD_START,
+    OPEN_SECONDS,
+    START_SECONDS,
+    Limits,
+    TableNumbers,
+    head_start,
+    score_table,
+)
+from lakehand.service.spending import day_of, wanted_by
+from lakehand.service.store.budgets import Budget, find_short, share_left
+from lakehand.service.store.database import open_database
+from lakehand.service.store.database_schema import TABLES
+from lakehand.service.store.job_queue import JobQueue
+from lakehand.service.store.records import AttemptEnd, Claim, JobRequest
+from lakehand.service.store.service_state import ServiceState
+from lakehand.service.triggers import next_window
+
+RESULTS = Path(__file__).parent / "results" / "scheduling.json"
+MIB, GIB, HOUR, DAY = 2**20, 2**30, 3600.0, 86_400.0
+#: Steps of the profile of writes over time.
+STEP = 900.0
+_PER_BYTE = 1 / plan.RECODE_READ_BYTES_PER_SECOND + 1 / plan.RECODE_WRITE_BYTES_PER_SECOND
+LIMITS = Limits()
+#: A table is looked at this long after a threshold is reached, at most.
+LOOK_SECONDS = 60.0
+LEASE_SECONDS = 60.0
+#: Workers look this long after a job may start: the clock of the store has whole microseconds.
+WAKE_SECONDS = 0.001
+MEDIAN_FILE_BYTES = 12 * MIB
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trace:
+    """How tables are written to, and what goes wrong."""
+
+    name: str
+    load: float = 1.25
+    hours: float = 24.0
+    #: Factor of the rate of writes, by hour of the day.
+    profile: tuple[float, ...] = (1.0,)
+    #: Hour at which a share of the tables gets this many files at once.
+    burst: tuple[float, float, int] | None = None
+    #: Bytes of one huge table.
+    huge_bytes: int = 0
+    #: Share of the tables whose writers undo rewrites, and how often they do.
+    busy_share: float = 0.0
+    lost: float = 0.0
+    #: Probability that the worker of a job dies.
+    deaths: float = 0.0
+    #: Actual times are forecasts times or divided by up to this.
+    wrong: float = 1.0
+    config: dict[str, Any] = field(default_factory=dict)
+
+
+_DIURNAL = tuple(1.0 + 0.9 * math.sin(2 * math.pi * (hour - 8) / 24) for hour in range(24))
+TRACES = {
+    trace.name: trace
+    for trace in (
+        Trace(name="stationary_80", load=0.8),
+        Trace(name="stationary_125"),
+        Trace(name="diurnal", load=0.9, profile=_DIURNAL),
+        Trace(name="burst", load=0.6, burst=(6.0, 0.2, 200)),
+        Trace(name="backfill", load=0.6, burst=(6.0, 0.02, 20_000)),
+        Trace(name="huge_table", load=0.8, huge_bytes=100 * 2**40),
+        Trace(name="writers_undo", load=0.9, busy_share=0.2, lost=0.8),
+        Trace(name="dying_workers", load=0.8, deaths=0.05),
+        Trace(name="wrong_forecasts", wrong=3.0),
+        Trace(
+            name="windows",
+            load=0.3,
+            config={
+                "policy": {"default": {"windows": [{"cron": "0 */6 * * *", "for": "3h"}]}},
+            },
+        ),
+        Trace(name="budget", load=0.8, config={"budget": {"all": {"bytes_per_day": "1TiB"}}}),
+    )
+}
+
+
+class Lake:
+    """Modelled tables: files and bytes that grow with time, reads per day."""
+
+    def __init__(self, trace: Trace, tables: int, workers: int, seed: int) -> None:
+        self.chance = np.random.default_rng(seed)
+        self.trace, self.count = trace, tables
+        weights = 1.0 / np.arange(1, tables + 1) ** 1.1
+        self.chance.shuffle(weights)
+        self.file_bytes = np.minimum(
+            self.chance.lognormal(math.log(MEDIAN_FILE_BYTES), 1.0, tables), 60.0 * MIB
+        )
+        self.reads = 24.0 * (1.0 + self.chance.pareto(1.2, tables))
+        # What no order can save; the start of each job comes on top.
+        groups = self.file_bytes / LIMITS.target_file_bytes
+        work = self.file_bytes * _PER_BYTE + plan.SECONDS_PER_FILE + plan.SECONDS_PER_GROUP * groups
+        self.rate = weights * trace.load * workers / float((weights * work).sum())
+        self.files = self.chance.uniform(0, LIMITS.min_files - 1, tables)
+        self.bytes_of_files = self.files * self.file_bytes
+        if trace.huge_bytes:
+            self.bytes_of_files[0] = trace.huge_bytes
+            self.files[0] = trace.huge_bytes / self.file_bytes[0]
+        self.is_busy = self.chance.random(tables) < trace.busy_share
+        self.changed_at = np.zeros(tables)
+        self.read_cost = 0.0
+        self._is_steady = len(trace.profile) == 1
+        self._times = np.arange(0, trace.hours * HOUR + 2 * STEP, STEP)
+        hours = (self._times / HOUR).astype(int) % len(trace.profile)
+        steps = np.array(trace.profile)[hours] * STEP
+        self._passed = np.concatenate([[0.0], np.cumsum(steps)[:-1]])
+
+    def passed(self, at: float) -> float:
+        """Return the time of writes: that of the clock, faster while more is written."""
+        if self._is_steady:
+            return at
+        return float(np.interp(at, self._times, self._passed))
+
+    def update(self, table: int, at: float) -> None:
+        """Let a table grow to a time, and count what readers paid."""
+        before = self.changed_at[table]
+        if at <= before:
+            return
+        middle = (self.passed(before) + self.passed(at)) / 2 - self.passed(before)
+        average = self.files[table] + self.rate[table] * middle
+        self.read_cost += average * self.reads[table] / DAY * (at - before)
+        grown = self.rate[table] * (self.passed(at) - self.passed(before))
+        self.files[table] += grown
+        self.bytes_of_files[table] += grown * self.file_bytes[table]
+        self.changed_at[table] = at
+
+    def due_at(self, table: int, now: float) -> float:
+        """Return when a table has enough small files, as far as it is known."""
+        missing = LIMITS.min_files - self.files[table]
+        if missing <= 0:
+            return now
+        wanted = self.passed(now) + float(missing / self.rate[table])
+        if self._is_steady:
+            return wanted
+        return float(np.interp(wanted, self._passed, self._times, right=math.inf))
+
+    def numbers(self, table: int) -> TableNumbers:
+        files, size = int(self.files[table]), int(self.bytes_of_files[table])
+        needed = max(1, math.ceil(size / LIMITS.target_file_bytes))
+        return TableNumbers(
+            file_count=files + 100,
+            total_bytes=size + 100 * LIMITS.target_file_bytes,
+            small_file_count=files,
+            small_bytes=size,
+            excess_file_count=max(0, files - needed),
+            most_in_partition=files,
+        )
+
+    def seconds(self, table: int, share: float = 1.0) -> float:
+        """Return the forecast of a rewrite of a share of the small files."""
+        size, files = self.bytes_of_files[table] * share, self.files[table] * share
+        groups = max(1.0, size / LIMITS.target_file_bytes)
+        fixed = START_SECONDS + plan.SECONDS_PER_GROUP * groups
+        return float(fixed + plan.SECONDS_PER_FILE * files + size * _PER_BYTE)
+
+    def score(self, table: int, *, reads: bool = True) -> Any:
+        known = {"reads_per_day": float(self.reads[table])} if reads else {}
+        return score_table(self.numbers(table), LIMITS, steps=("compact",), **known)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """In which order jobs start."""
+
+    name: str
+    has_slices: bool = False
+    knows_reads: bool = True
+    #: Whether the rest after a slice keeps the age of its job.
+    keeps_age: bool = False
+    #: Factor of the head start of the service.
+    slope: float = 1.0
+    #: Whether a job keeps the rank of the time when it was queued.
+    is_static: bool = False
+
+
+ORDERS = {
+    order.name: order
+    for order in (
+        Order(name="lakehand", has_slices=True, is_static=True),
+        Order(name="lakehand, reads unknown", has_slices=True, is_static=True, knows_reads=False),
+        Order(
+            name="lakehand, slices keep their age", has_slices=True, is_static=True, keeps_age=True
+        ),
+        Order(name="lakehand, no slices", is_static=True),
+        Order(name="lakehand, head start x 3", has_slices=True, is_static=True, slope=3.0),
+        Order(name="oldest first", is_static=True),
+        Order(name="oldest first, slices", has_slices=True, is_static=True),
+        Order(name="Amoro balanced"),
+        Order(name="Amoro quota"),
+        Order(name="OpenHouse weighted sum"),
+        Order(name="benefit/cost"),
+        Order(name="25 % by age, slices", has_slices=True),
+    )
+}
+REAL = tuple(name for name in ORDERS if name.startswith("lakehand"))
+
+
+class ArrayQueue:
+    """The queue as arrays: the first of those that wait, by the key of an order."""
+
+    def __init__(self, lake: Lake, order: Order, seed: int) -> None:
+        self._lake, self._order = lake, order
+        self._chance = np.random.default_rng(seed + 1)
+        self.waiting = np.zeros(lake.count, bool)
+        self.queued_at = np.zeros(lake.count)
+        self.rank_at = np.zeros(lake.count)
+        self.not_before = np.zeros(lake.count)
+        self.done_at = np.zeros(lake.count)
+        self.used = np.zeros(lake.count)
+
+    def push(self, table: int, now: float, *, head: float, delay: float) -> None:
+        self.waiting[table] = True
+        self.queued_at[table], self.rank_at[table] = now, now - head
+        self.not_before[table] = now + delay
+
+    def put_back(self, table: int, now: float, delay: float, *, next_turn: bool = False) -> None:
+        self.waiting[table] = True
+        self.not_before[table] = now + delay
+        if next_turn:
+            head = self.queued_at[table] - self.rank_at[table]
+            self.queued_at[table], self.rank_at[table] = now, now - head
+
+    def pop(self, now: float) -> int | None:
+        ready = np.flatnonzero(self.waiting & (self.not_before <= now))
+        if not len(ready):
+            return None
+        found = int(ready[np.argmin(self._keys(ready, now))])
+        self.waiting[found] = False
+        return found
+
+    def finish(self, table: int, now: float, seconds: float) -> None:
+        self.done_at[table] = now
+        self.used[table] += seconds
+
+    def next_start(self, now: float) -> float:
+        later = self.not_before[self.waiting & (self.not_before > now)]
+        return float(later.min()) if len(later) else math.inf
+
+    def _keys(self, ready: np.ndarray, now: float) -> np.ndarray:
+        match self._order.name:
+            case "Amoro balanced":
+                return self.done_at[ready]
+            case "Amoro quota":
+                return self.used[ready] / max(now, 1.0)
+            case "OpenHouse weighted sum":
+                gain, cost = self._gain(ready), self._cost(ready)
+                return -(0.7 * _scaled(gain) - 0.3 * _scaled(cost))
+            case "benefit/cost":
+                return -self._value(ready)
+            case "25 % by age, slices":
+                is_by_age = self._chance.random() < 0.25
+                return self.queued_at[ready] if is_by_age else -self._value(ready)
+        return self.rank_at[ready]
+
+    def _gain(self, ready: np.ndarray) -> np.ndarray:
+        lake = self._lake
+        files = lake.files[ready]
+        return np.maximum(files - np.ceil(lake.bytes_of_files[ready] / LIMITS.target_file_bytes), 0)
+
+    def _cost(self, ready: np.ndarray) -> np.ndarray:
+        return START_SECONDS + self._lake.bytes_of_files[ready] * _PER_BYTE
+
+    def _value(self, ready: np.ndarray) -> np.ndarray:
+        benefit = self._lake.reads[ready] * self._gain(ready) * OPEN_SECONDS
+        return benefit / self._cost(ready)
+
+
+def _scaled(values: np.ndarray) -> np.ndarray:
+    spread = values.max() - values.min()
+    return (values - values.min()) / spread if spread else np.zeros(len(values))
+
+
+class StoreQueue(ArrayQueue):
+    """The same with the job store of the service, for orders that are its own."""
+
+    def __init__(self, lake: Lake, order: Order, seed: int) -> None:
+        super().__init__(lake, order, seed)
+        self._clock = ManualClock()
+        self._began = self._clock.now().timestamp()
+        self._database = open_database("sqlite://", clock=self._clock)
+        self._jobs = JobQueue(self._database)
+        ServiceState(self._database).ensure_pool("default", 10_000)
+        now = self._began
+        common = {"source": "model", "found_at": now, "seen_at": now, "look_at": now}
+        rows = [{"id": n + 1, "url": f"model:{n}", **common} for n in range(lake.count)]
+        with self._database.transaction() as connection:
+            connection.execute(insert(TABLES), rows)
+        self._running: dict[int, Any] = {}
+
+    def _at(self, now: float) -> None:
+        # The clock has whole microseconds, and never goes back.
+        self._clock.advance(max(0.0, self._began + now - self._clock.now().timestamp()))
+
+    def push(self, table: int, now: float, *, head: float, delay: float) -> None:
+        super().push(table, now, head=head, delay=delay)
+        self._at(now)
+        self._jobs.enqueue(
+            JobRequest(
+                table_id=table + 1, verb="maintain", trigger="model", head_start=head, delay=delay
+            )
+        )
+
+    def put_back(self, table: int, now: float, delay: float, *, next_turn: bool = False) -> None:
+        super().put_back(table, now, delay, next_turn=next_turn)
+        self._at(now)
+        job = self._running.pop(table)
+        self._jobs.requeue(
+            job.id,
+            job.fence,
+            AttemptEnd(outcome="stopped_early"),
+            waits_for="turn",
+            delay=delay,
+            counts=False,
+            is_next_turn=next_turn,
+        )
+
+    def pop(self, now: float) -> int | None:
+        self._at(now)
+        job = self._jobs.claim(Claim(worker_id="model", lease_seconds=10 * DAY))
+        if job is None:
+            return None
+        table = job.table_id - 1
+        self.waiting[table] = False
+        self._running[table] = job
+        return table
+
+    def finish(self, table: int, now: float, seconds: float) -> None:
+        super().finish(table, now, seconds)
+        self._at(now)
+        job = self._running.pop(table)
+        end = AttemptEnd(outcome="committed", spent={"core_seconds": seconds})
+        self._jobs.finish(job.id, job.fence, end, state="succeeded")
+
+
+class Simulation:
+    """One run of a trace under an order."""
+
+    def __init__(
+        self,
+        trace: Trace,
+        order: Order,
+        *,
+        tables: int,
+        workers: int,
+        seed: int,
+        store: bool = False,
+    ) -> None:
+        self.trace, self.order = trace, order
+        self.lake = Lake(trace, tables, workers, seed)
+        self.config: ServiceConfig = parse_config(trace.config)
+        self.policy = self.config.policies[0]
+        self.queue = (StoreQueue if store else ArrayQueue)(self.lake, order, seed)
+        self.idle = workers
+        self.end = trace.hours * HOUR
+        self.events: list[tuple[float, int, str, int, float]] = []
+        self.waits: list[float] = []
+        self.started: set[int] = set()
+        self.losses: dict[int, int] = {}
+        self.taken: dict[int, tuple[float, float]] = {}
+        self.budgets: dict[tuple[str, str], Budget] = {}
+        self.jobs, self.bytes, self.busy_seconds = 0, 0.0, 0.0
+        self._number = 0
+
+    def run(self) -> dict[str, float]:
+        for table in range(self.lake.count):
+            self._expect(table, 0.0)
+        if self.trace.burst:
+            self._add(self.trace.burst[0] * HOUR, "burst", 0)
+        while self.events:
+            at, _, kind, table, value = heapq.heappop(self.events)
+            if at > self.end:
+                break
+            getattr(self, f"_{kind}")(table, at, value)
+            self._start_jobs(at)
+        return self._result()
+
+    def _add(self, at: float, kind: str, table: int, value: float = 0.0) -> None:
+        self._number += 1
+        heapq.heappush(self.events, (at, self._number, kind, table, value))
+
+    def _expect(self, table: int, now: float) -> None:
+        """Look at a table soon after its threshold is reached."""
+        at = self.lake.due_at(table, now)
+        if at < math.inf:
+            self._add(at + float(self.lake.chance.uniform(1.0, LOOK_SECONDS)), "look", table)
+
+    def _look(self, table: int, now: float, _value: float) -> None:
+        if self.queue.waiting[table] or table in self.started:
+            return
+        self.lake.update(table, now)
+        opens_at, _ = next_window(self.config, self.policy, now)
+        head = 0.0
+        if self.order.name in REAL:
+            score = self.lake.score(table, reads=self.order.knows_reads)
+            head = head_start(score.score, importance=self.policy.importance)
+            head = min(MOST_HEAD_START, head * self.order.slope)
+        delay = max(0.0, opens_at - now, self._backoff(table))
+        self.queue.push(table, now, head=head, delay=delay)
+        if delay:
+            self._add(now + delay + WAKE_SECONDS, "wake", table)
+
+    def _wake(self, _table: int, _now: float, _value: float) -> None:
+        """Let workers look again: a job may start now."""
+
+    def _backoff(self, table: int) -> float:
+        # Only lakehand has this rule.
+        is_own = self.order.name in REAL
+        return backoff_seconds(self.losses.get(table, 0)) if is_own else 0.0
+
+    def _burst(self, _table: int, now: float, _value: float) -> None:
+        assert self.trace.burst is not None
+        _, share, files = self.trace.burst
+        for table in np.flatnonzero(self.lake.chance.random(self.lake.count) < share).tolist():
+            self.lake.update(table, now)
+            self.lake.files[table] += files
+            self.lake.bytes_of_files[table] += files * self.lake.file_bytes[table]
+            self._expect(table, now)
+
+    def _start_jobs(self, now: float) -> None:
+        while self.idle and (table := self.queue.pop(now)) is not None:
+            self._start(table, now)
+
+    def _start(self, table: int, now: float) -> None:
+        opens_at, _ = next_window(self.config, self.policy, now)
+        if opens_at > now + WAKE_SECONDS:  # Its window closed while it waited.
+            self._later(table, now, opens_at - now)
+            return
+        self.lake.update(table, now)
+        size = float(self.lake.bytes_of_files[table])
+        most = self.policy.slice_bytes if self.order.has_slices else math.inf
+        granted = self._reserve(min(size, most), now)
+        if granted is None:
+            self._later(table, now, day_of(self.config, now)[1] - now)
+            return
+        if table not in self.started:
+            self.waits.append(now - self.queue.queued_at[table])
+        self.started.add(table)
+        share = min(1.0, granted / size) if size else 1.0
+        self.taken[table] = (float(self.lake.files[table]) * share, size * share)
+        seconds = self.lake.seconds(table, share)
+        if self.trace.wrong > 1.0:
+            power = self.lake.chance.uniform(-1.0, 1.0)
+            seconds *= self.trace.wrong**power
+        self.idle -= 1
+        self.jobs += 1
+        if self.lake.chance.random() < self.trace.deaths:
+            lost = seconds * float(self.lake.chance.random())
+            self.busy_seconds += lost
+            self._add(now + lost + LEASE_SECONDS, "died", table, lost)
+            return
+        self.busy_seconds += seconds
+        self._add(now + seconds, "ended", table, share)
+
+    def _later(self, table: int, now: float, delay: float, *, next_turn: bool = False) -> None:
+        self.queue.put_back(table, now, delay, next_turn=next_turn)
+        self._add(now + delay + WAKE_SECONDS, "wake", table)
+
+    def _reserve(self, wanted: float, now: float) -> float | None:
+        """Return how many bytes the budgets allow; None: too few for now."""
+        day, _ = day_of(self.config, now)
+        own = []
+        for budget in self.config.budgets:
+            for unit, allowed in budget.limits().items():
+                empty = Budget(scope=budget.name, unit=unit, day=day, allowed=allowed)  # type: ignore[arg-type]
+                own.append(self.budgets.get((budget.name, f"{unit} {day}"), empty))
+        if not own:
+            return wanted
+        amounts = wanted_by(self.config, int(wanted))
+        if find_short(own, amounts, 1 / 8) is not None:
+            return None
+        share = min(share_left(one, amounts) for one in own)
+        for one in own:
+            spent = one.spent + amounts[one.unit] * share
+            self.budgets[one.scope, f"{one.unit} {day}"] = replace(one, spent=spent)
+        return wanted * share
+
+    def _died(self, table: int, now: float, _value: float) -> None:
+        self.idle += 1
+        self._later(table, now, LEASE_LOST.first_delay)
+
+    def _ended(self, table: int, now: float, share: float) -> None:
+        self.idle += 1
+        lake = self.lake
+        lake.update(table, now)
+        is_lost = bool(lake.is_busy[table]) and lake.chance.random() < self.trace.lost
+        self.losses[table] = self.losses.get(table, 0) + 1 if is_lost else 0
+        if not is_lost:
+            # What came while it ran is left.
+            files, size = self.taken[table]
+            self.bytes += size
+            lake.files[table] -= files
+            lake.bytes_of_files[table] -= size
+        if share < 1.0:
+            next_turn = not self.order.keeps_age
+            self._later(table, now, self._backoff(table), next_turn=next_turn)
+            return
+        self.queue.finish(table, now, lake.seconds(table))
+        self.started.discard(table)
+        self._expect(table, now)
+
+    def _result(self) -> dict[str, float]:
+        for table in range(self.lake.count):
+            self.lake.update(table, self.end)
+        unstarted = [
+            self.end - self.queue.queued_at[table]
+            for table in np.flatnonzero(self.queue.waiting).tolist()
+            if table not in self.started
+        ]
+        waits = sorted([*self.waits, *unstarted]) or [0.0]
+        spent = [one.spent / one.allowed for one in self.budgets.values() if one.unit == "bytes"]
+        return {
+            "jobs": self.jobs,
+            "tib_rewritten": self.bytes / 2**40,
+            "read_cost": self.lake.read_cost,
+            "wait_p50_minutes": waits[len(waits) // 2] / 60,
+            "wait_p99_minutes": waits[int(len(waits) * 0.99)] / 60,
+            "longest_wait_hours": waits[-1] / HOUR,
+            "waiting_at_end": len(unstarted),
+            "fairness": sum(waits) ** 2 / (len(waits) * sum(w * w for w in waits) or 1.0),
+            "most_of_a_budget": max(spent, default=0.0),
+        }
+
+
+def compare(
+    traces: list[str], orders: list[str], *, tables: int, workers: int, seeds: int, store: bool
+) -> dict[str, dict[str, dict[str, float]]]:
+    """Return the median over all seeds, and of waits the worst, by trace and order."""
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for trace in traces:
+        found[trace] = {}
+        for order in orders:
+            options = {"tables": tables, "workers": workers, "store": store and order in REAL}
+            runs = [
+                Simulation(TRACES[trace], ORDERS[order], seed=seed, **options).run()  # type: ignore[arg-type]
+                for seed in range(seeds)
+            ]
+            summed = {name: statistics.median(run[name] for run in runs) for name in runs[0]}
+            summed["longest_wait_hours"] = max(run["longest_wait_hours"] for run in runs)
+            found[trace][order] = summed
+        print(describe(trace, found[trace]), flush=True)
+    return found
+
+
+def describe(trace: str, results: dict[str, dict[str, float]]) -> str:
+    """Return a table in Markdown; read cost is relative to pure benefit/cost, if it was run."""
+    base = results.get("benefit/cost", next(iter(results.values())))["read_cost"] or 1.0
+    lines = [
+        f"### {trace}",
+        "",
+        "| order | jobs | TiB | read cost | wait p50, p99 (min) | longest (h) | still waiting |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for order, one in results.items():
+        waits = f"{one['wait_p50_minutes']:.1f}, {one['wait_p99_minutes']:.0f}"
+        lines.append(
+            f"| {order} | {one['jobs']:,.0f} | {one['tib_rewritten']:.2f} "
+            f"| {one['read_cost'] / base:.2f} | {waits} | {one['longest_wait_hours']:.1f} "
+            f"| {one['waiting_at_end']:,.0f} |"
+        )
+    return "\n".join([*lines, ""])
+
+
+def main() -> None:
+    """Run traces and print a table for each."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--tables", type=int, default=1000)
+    parser.add_argument("--workers", type=int, default=8)
+    parser.add_argument("--store", action="store_true", help="use the job store")
+    parser.add_argument("--output", type=Path, default=RESULTS)
+    parser.add_argument("--trace", action="append", choices=sorted(TRACES))
+    parser.add_argument("--order", action="append", choices=sorted(ORDERS))
+    given = parser.parse_args()
+    found = compare(
+        given.trace or list(TRACES),
+        given.order or list(ORDERS),
+        tables=given.tables,
+        workers=given.workers,
+        seeds=given.seeds,
+        store=given.store,
+    )
+    given.output.parent.mkdir(exist_ok=True)
+    about = {"seeds": given.seeds, "tables": given.tables, "workers": given.workers}
+    given.output.write_text(json.dumps({**about, "traces": found}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
