@@ -44,7 +44,8 @@ def store(request, tmp_path):
 
 
 @pytest.fixture
-def lake_of(store, tmp_path):
+def lake_of(store, tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONFAULTHANDLER", "1")
     lakes = []
 
     def make(**values):

@@ -145,3 +145,28 @@ def test_a_server_that_restarts_loses_no_job(postgresql, emptied_postgresql):
     # A job that was ended just before its successor was asked for may be missing.
     assert len(set(kinds)) >= TABLES * 2 - PROCESSES
     database.close()
+
+
+def hang_in_a_transaction(database, job, meanwhile):
+    """Lock a job and do nothing for some time, as a worker that is stopped then."""
+    with database.transaction() as connection:
+        connection.execute(select(JOBS).where(JOBS.c.id == job).with_for_update())
+        meanwhile()
+        connection.execute(select(JOBS))
+
+
+def test_a_process_that_hangs_in_a_transaction_does_not_block_the_others(
+    emptied_postgresql, monkeypatch
+):
+    monkeypatch.setattr("lakehand.service.store.database._IDLE_SECONDS", 0.5)
+    database, other = open_database(emptied_postgresql), open_database(emptied_postgresql)
+    add_pool(database)
+    (table,) = add_tables(database, 1)
+    queue = JobQueue(database)
+    job = queue.enqueue(request(table)).job_id
+    with pytest.raises(JobStoreError, match="timeout"):
+        hang_in_a_transaction(
+            other, job, lambda: wait_for(lambda: queue.claim(claim_by()) is not None)
+        )
+    database.close()
+    other.close()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
 import threading
 import time
 from contextlib import contextmanager
@@ -96,6 +99,7 @@ class Lake:
         jobs = [self.parts.jobs.get(job_id) for job_id in job_ids]
         events = self.rows_of(select(EVENTS).order_by(EVENTS.c.id))
         attempts = self.rows_of(select(ATTEMPTS))
+        show_stacks_of_children()
         return "\n".join(map(str, [*jobs, *attempts, *events]))
 
     def has_ended(self, job_id):
@@ -127,6 +131,18 @@ class Lake:
         assert self.parts.jobs.listed(states=["running"]) == []
         assert self.rows_of(select(ATTEMPTS).where(ATTEMPTS.c.ended_at.is_(None))) == []
         assert [budget.reserved for budget in self.parts.budgets.of_day(DAY)] == [0]
+
+
+def show_stacks_of_children(pid="self"):
+    """Let every process that this one has started print where it is, and end."""
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in task.read_text().split():
+            show_stacks_of_children(child)
+            command = Path(f"/proc/{child}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+            print(child, command[:200], file=sys.stderr, flush=True)
+            if "python" in command:
+                os.kill(int(child), signal.SIGABRT)
+                time.sleep(0.5)
 
 
 def until(condition, seconds=60, describe=lambda: "it has not come to this in time"):

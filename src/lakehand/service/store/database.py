@@ -30,6 +30,11 @@ _BUSY_SECONDS = 30.0
 LONGEST_LEASE = 86_400.0
 #: A connection of PostgreSQL that was used so shortly before is not tried out.
 _TRUSTED_SECONDS = 1.0
+#: A process that hangs in a transaction keeps its locks no longer than this: PostgreSQL ends its
+#: session, and the others go on. A transaction of the store takes milliseconds.
+_IDLE_SECONDS = 10.0
+#: Until a server that does not answer is called unreachable; a URL may say otherwise.
+_CONNECT_SECONDS = 10
 #: Option of connections that only read.
 _READS = "lakehand_reads"
 
@@ -208,12 +213,19 @@ def _identity(path: str | None) -> tuple[int, int] | None:
 
 
 def _postgresql_engine(url: URL) -> Engine:
+    waiting = {} if "connect_timeout" in url.query else {"connect_timeout": _CONNECT_SECONDS}
     try:
-        engine = create_engine(url, pool_recycle=1800, pool_size=16)
+        engine = create_engine(url, pool_recycle=1800, pool_size=16, connect_args=waiting)
     except ModuleNotFoundError as error:
         message = f"the driver {error.name} of the job store is not installed"
         hint = 'pip install "lakehand[postgresql]"'
         raise NotInstalledError(message, hint=hint) from error
+
+    @event.listens_for(engine, "connect")
+    def bound(connection: Any, _record: Any) -> None:
+        limit = f"SET idle_in_transaction_session_timeout = {int(_IDLE_SECONDS * 1000)}"
+        connection.execute(limit)
+        connection.commit()
 
     @event.listens_for(engine, "checkin")
     def note(_connection: Any, record: Any) -> None:
