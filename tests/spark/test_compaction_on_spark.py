@@ -102,6 +102,22 @@ def test_progress_is_told_group_by_group_while_the_job_runs(host, place, board):
     assert_compacted(place, rows=rows, files=files)
 
 
+@pytest.mark.only_on("cluster", "connect")
+def test_a_compaction_that_is_wound_down_commits_what_is_proved(host, place, board):
+    rows, files = read_sorted(place), data_files(place)
+    board.hold(1)
+
+    report = host.call(spark_compactions.compact_and_wind_down, place, board)
+
+    assert (report["outcome"], report["stopped_early"]) == ("committed", True)
+    assert report["groups"]["committed"] == 1
+    assert read_sorted(place).equals(rows)
+    board.release(1)
+    again = host.call(spark_compactions.compact, place, board)
+    assert (again["stopped_early"], again["groups"]["committed"]) == (False, 1)
+    assert_compacted(place, rows=rows, files=files)
+
+
 @pytest.mark.only_on("cluster")
 def test_two_executor_processes_rewrite_the_table(host, place, board):
     rows, files = read_sorted(place), data_files(place)

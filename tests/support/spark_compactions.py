@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from lakehand.planning.plan import Plan
+from lakehand.runs.control import RunControl, controlled
 from lakehand.table import open_table
 from support.watched_tasks import Board, watched_exchanges, watched_tasks
 
@@ -63,6 +64,20 @@ def compact_until_progress(runner: SparkRunner, place: Path, board: Board) -> No
 
     with watched_tasks(board):
         open_table(place, spark=runner._session()).compact(on_progress=stop)
+
+
+def compact_and_wind_down(runner: SparkRunner, place: Path, board: Board) -> dict[str, Any]:
+    """Wind the compaction down when one group is done and the other one waits."""
+    control = RunControl()
+
+    def stop(progress: Progress) -> None:
+        if progress.phase == "rewrite" and progress.done == 1:
+            board.wait_for("held", count=1)
+            control.cancel.wind_down()
+
+    with watched_tasks(board), controlled(control):
+        table = open_table(place, spark=runner._session())
+        return table.compact(on_progress=stop).to_json()
 
 
 def session_around_compaction(runner: SparkRunner, place: Path) -> list[dict[str, Any]]:
