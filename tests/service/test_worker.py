@@ -108,6 +108,28 @@ def test_jobs_run_on_their_tables(service, running):
     assert lakehand.open_table(table.url).snapshot().file_count == 2
 
 
+def test_a_slot_outlives_an_error_that_nobody_foresaw(service, monkeypatch, caplog):
+    first, second = service.add("a"), service.add("b")
+    spec_of = service.spec_of
+
+    def fail_for_first(job):
+        if job.table_id == first.id:
+            raise ZeroDivisionError("a defect\n[parameters: secret]")
+        return spec_of(job)
+
+    monkeypatch.setattr(service, "spec_of", fail_for_first)
+    jobs = [service.jobs.enqueue(request(table.id)).job_id for table in (first, second)]
+    worker = service.worker(slots=1)
+    worker.start()
+    assert service.wait_for(jobs[1], "succeeded")
+    assert service.jobs.get(jobs[0]).state == "running"  # Until its lease has run out.
+    worker.stop()
+    assert worker.join(30)
+    [record] = [r for r in caplog.records if getattr(r, "event", None) == "worker_failed"]
+    assert record.getMessage().endswith("ZeroDivisionError: a defect")
+    assert "spec_of" in record.fields["stack"]
+
+
 def test_a_job_that_cannot_be_cured_holds_its_verb(service, running):
     table = service.add("a")
     broken = service.tmp_path / "a" / "_delta_log" / f"{2:020}.json"

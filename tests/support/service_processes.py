@@ -47,6 +47,8 @@ Way = Literal["kill", "stop", "machine"]
 DAY, BUDGET = "2026-01-01", "all"
 SETTINGS = {"min_files": 2, "automatic_min_files": 2, "quiet_period": "0s", "engine": "local"}
 TICK_SECONDS = 0.2
+#: Those that this process has open.
+_databases: list[Database] = []
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,9 +154,12 @@ def _listener(plan: Plan) -> Callable[[Step], None]:
             _wait_for(Path(plan.mark))  # Else the job may have ended before it is asked.
         if step != plan.step or Path(plan.mark).exists():
             return
-        with lock:
+        # A process that is stopped in a transaction of SQLite keeps all others out of the file.
+        with lock, contextlib.ExitStack() as idle:
+            for database in _databases:
+                idle.enter_context(database._turn)
             Path(plan.mark).write_text(str(os.getpid()))
-        os.kill(os.getpid(), signal.SIGSTOP if plan.way == "stop" else signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGSTOP if plan.way == "stop" else signal.SIGKILL)
 
     return at
 
@@ -169,7 +174,8 @@ def _wait_for(path: Path) -> None:
 def _run_worker(plan: Plan) -> None:
     command = (sys.executable, "-P", "-m", "support.service_processes", "job", plan.to_text())
     job_process.COMMAND = command
-    worker = Parts(open_database(plan.store), plan).worker()
+    _databases.append(open_database(plan.store))
+    worker = Parts(_databases[0], plan).worker()
     signal.signal(signal.SIGTERM, lambda *_: worker.drain())
     worker.start()
     while not worker.join(0.2):

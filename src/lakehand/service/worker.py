@@ -8,6 +8,7 @@ import os
 import platform
 import random
 import threading
+import traceback
 import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -241,16 +242,35 @@ class JobWorker:
         )
         try:
             while not self._draining.is_set():
-                job = self._claim(claim)
-                if job is None:
-                    self._draining.wait(_IDLE_SECONDS * (0.5 + self._chance.random()))
-                    process = self._keep_or_close(process)
-                    continue
-                reached(Step.JOB_CLAIMED)
-                process = self._run(job, process)
+                process = self._run_next(claim, process)
         finally:
             if process is not None:
                 process.close()
+
+    def _run_next(self, claim: Claim, process: JobProcess | None) -> JobProcess | None:
+        """Run the next job, or wait for one; return the process for the job after it."""
+        job: Job | None = None
+        try:
+            job = self._claim(claim)
+            if job is None:
+                self._draining.wait(_IDLE_SECONDS * (0.5 + self._chance.random()))
+                return self._keep_or_close(process)
+            reached(Step.JOB_CLAIMED)
+            return self._run(job, process)
+        except Exception as error:  # noqa: BLE001  a slot that has ended would take no job again
+            self._log_unforeseen(error, job)
+            self._draining.wait(_IDLE_SECONDS)
+            return None
+
+    def _log_unforeseen(self, error: Exception, job: Job | None) -> None:
+        """Log what the worker has no answer to; the lease of the job runs out."""
+        # Without values: an error of the store quotes a statement with its parameters.
+        first = (str(error).splitlines() or [""])[0]
+        message = "the worker met an error that it does not know: %s: %s"
+        values = (type(error).__name__, first)
+        stack = "".join(traceback.format_tb(error.__traceback__))
+        fields = {"job": None if job is None else job.id, "stack": stack}
+        log_event(_logger, logging.ERROR, "worker_failed", message, *values, **fields)
 
     def _engines_of(self, number: int) -> tuple[str, ...]:
         engines = self.options.engines
@@ -283,15 +303,11 @@ class JobWorker:
         progress = _Progress(self.options, self._clock)
         try:
             process = self._process_for(spec, process)
-            process.begin(spec)
-            end = self._watch(job, process, progress)
+            end = self._run_in(process, job, spec, progress)
         except (LeaseLostError, ProcessEndedError, JobTimedOutError) as error:
-            if process is not None:
-                process.kill()
             self._give_up(job, error, progress)
             return None
         if end is None:
-            process.kill()
             self._give_back(job, _crashed("the worker was stopped"))
             return None
         if progress.has_stalled and is_part(end.get("report") or {}):
@@ -304,6 +320,19 @@ class JobWorker:
             process.close()
             return None
         return process
+
+    def _run_in(
+        self, process: JobProcess, job: Job, spec: JobSpec, progress: _Progress
+    ) -> dict[str, Any] | None:
+        """Return how a job ended by itself. A process that it did not end in is killed."""
+        end = None
+        try:
+            process.begin(spec)
+            end = self._watch(job, process, progress)
+        finally:
+            if end is None:
+                process.kill()
+        return end
 
     def _process_for(self, spec: JobSpec, process: JobProcess | None) -> JobProcess:
         """Return the process of the last job if it has the priority of this one, else a new one."""
