@@ -60,6 +60,8 @@ class Failure:
     #: Whether the request was for credentials, not for objects.
     needs_credentials: bool
     is_redirect: bool
+    #: Whether the client found that a range starts after the end of the object it was sent.
+    starts_too_late: bool
 
     @classmethod
     def of(cls, error: Exception, operation: str) -> Failure:
@@ -75,6 +77,7 @@ class Failure:
             silence=None if status else silence,
             needs_credentials=any(endpoint in text for endpoint in _CREDENTIAL_ENDPOINTS),
             is_redirect="received redirect" in text.lower(),
+            starts_too_late="StartTooLarge" in text,
         )
 
     @property
@@ -87,7 +90,7 @@ class Failure:
     @property
     def is_out_of_range(self) -> bool:
         """Whether the requested range starts after the end of the object."""
-        return self.status == _RANGE_NOT_SATISFIABLE
+        return self.status == _RANGE_NOT_SATISFIABLE or self.starts_too_late
 
     @property
     def is_range_error(self) -> bool:

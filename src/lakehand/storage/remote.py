@@ -80,6 +80,7 @@ def _retry_unanswered(question: Callable[[], bool]) -> bool:
     return question()
 
 
+_AZURE = frozenset({"az", "abfss"})
 _PART_BYTES = 8 * 2**20
 _PARALLEL_PARTS = 4
 _POLL_SECONDS = 0.05
@@ -251,6 +252,12 @@ class RemoteBackend:
             self._connection.credentials.current()
 
     def _name(self, key: str) -> str:
+        if "\\" in key and self._location.scheme in _AZURE:
+            raise errors.UnsafePathError(
+                f"the path {key!r} is not allowed: Azure takes a backslash for a slash",
+                path=key,
+                hint="rename what the path comes from; on Azure, it would name another object",
+            )
         return join_key(self._root, key) if key else self._root
 
     def _url(self, key: str) -> str:
