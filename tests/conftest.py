@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from support.azure_server import AzureServer
+    from support.dynamodb_server import DynamoDbServer
     from support.oracle import Oracle
     from support.postgresql import PostgresqlServer
     from support.s3_server import S3Server
@@ -101,6 +102,15 @@ def azure_server() -> Iterator[AzureServer]:
 
     _require(PROGRAM, "install-azurite")
     with run_azure_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def dynamodb_server() -> Iterator[DynamoDbServer]:
+    """A server of DynamoDB, started at its first use and shared by the session."""
+    from support.dynamodb_server import run_dynamodb_server
+
+    with run_dynamodb_server() as server:
         yield server
 
 

@@ -389,6 +389,9 @@ class LocalBackend:
     def remove_empty_directories(self, directories: Sequence[str]) -> int:
         return remove_empty_directories(self.root, directories)
 
+    def finish_puts(self, directory: str) -> None:
+        """Do nothing: a put of this store is done, or it is not."""
+
     def delete_unfinished(self, prefix: str, names: tuple[str, ...]) -> None:
         path = self._path(prefix)
         with translated("delete", path), suppress(FileNotFoundError, NotADirectoryError):

@@ -109,6 +109,9 @@ class MemoryBackend:
                 f"object {key} does not exist", path=key, operation=operation
             ) from None
 
+    def finish_puts(self, directory: str) -> None:
+        """Do nothing: a put of this store is done, or it is not."""
+
     def delete_unfinished(self, prefix: str, names: tuple[str, ...]) -> None:
         """Do nothing: incomplete uploads are not visible in this store."""
 

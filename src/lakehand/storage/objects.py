@@ -220,6 +220,10 @@ class Backend(Protocol):
 
     def put_if_absent(self, key: str, data: bytes) -> None: ...
 
+    def finish_puts(self, directory: str) -> None:
+        """Finish puts of versions in a directory that dead writers left half done."""
+        ...
+
     def open_writer(self, key: str) -> ObjectWriter: ...
 
     def scanner(self) -> AbstractContextManager[Scanner]:

@@ -272,6 +272,9 @@ class RemoteBackend:
             etag=meta["e_tag"],
         )
 
+    def finish_puts(self, directory: str) -> None:
+        """Do nothing: a put of this store is done, or it is not."""
+
     def delete_unfinished(self, prefix: str, names: tuple[str, ...]) -> None:
         """Do nothing: incomplete uploads are not visible in this store."""
 
