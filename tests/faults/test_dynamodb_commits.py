@@ -44,6 +44,12 @@ def uri(s3_server, options):
 
 
 @pytest.fixture(autouse=True)
+def _writers_are_dead(monkeypatch):
+    """Wait for no writer: those that are waited for here are dead or in this process."""
+    monkeypatch.setattr("lakehand.storage.commit_entries._OWNER_SECONDS", 0.0)
+
+
+@pytest.fixture(autouse=True)
 def _delta_rs():
     if not DELTA_RS.exists():
         pytest.fail(f"{DELTA_RS} is missing; scripts/install-delta-rs-with-dynamodb installs it")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 
 import pytest
 
@@ -27,6 +28,12 @@ ENTRY = Entry(table="s3://lake/t", name=f"{7:020}.json", temporary=".tmp/a")
 @pytest.fixture(scope="module")
 def url(postgresql):
     return f"postgresql:///postgres?host={postgresql.directory}&user=lakehand"
+
+
+@pytest.fixture(autouse=True)
+def _writers_are_dead(monkeypatch):
+    """Wait for no writer: those that are waited for here are dead or in this process."""
+    monkeypatch.setattr("lakehand.storage.commit_entries._OWNER_SECONDS", 0.0)
 
 
 @pytest.fixture
@@ -108,6 +115,28 @@ def test_a_writer_that_slept_puts_what_was_decided(store, monkeypatch):
     store.put_if_absent(version_key(0), b"first")  # it won: its content is version 0
 
     assert [store.get(version_key(version)) for version in (0, 1)] == [b"first", b"next"]
+
+
+def test_a_writer_that_is_at_work_is_left_to_finish(store, monkeypatch, caplog):
+    """delta-rs would commit again what another writer copied for it."""
+    monkeypatch.setattr("lakehand.storage.commit_entries._OWNER_SECONDS", 60.0)
+    create = GuardedBackend._create
+    other = pickle.loads(pickle.dumps(store))
+    reader = threading.Thread(target=other.finish_puts, args=("log",))
+
+    def work(backend, key, data):
+        reader.start()
+        reader.join(timeout=0.5)
+        assert reader.is_alive()
+        assert not store.exists(key)
+        create(backend, key, data)
+
+    monkeypatch.setattr(GuardedBackend, "_create", work)
+    store.put_if_absent(version_key(0), b"first")
+    reader.join(timeout=60)
+
+    assert (reader.is_alive(), store.get(version_key(0))) == (False, b"first")
+    assert "half done" not in caplog.text
 
 
 def test_a_store_that_ignores_conditions_is_found_out(url):

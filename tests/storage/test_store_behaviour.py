@@ -12,7 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakehand.errors import ObjectExistsError, ObjectNotFoundError, StorageError, UnsafePathError
+from lakehand.errors import (
+    ObjectChangedError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    StorageError,
+    UnsafePathError,
+)
 from lakehand.storage import MemoryStore, Store, open_store
 from support.racing import race_for_keys
 
@@ -264,6 +270,21 @@ def test_of_eight_processes_exactly_one_creates_a_key(store):
     assert {key: len(numbers) for key, numbers in winners.items()} == dict.fromkeys(wanted, 1)
     assert {key: [int(store.get(key))] for key in wanted} == winners
     assert keys(store) == sorted(wanted)
+
+
+@pytest.mark.parametrize("store", KINDS[1:], indirect=True)
+def test_put_if_match_replaces_only_what_was_read(store):
+    store.put("x", b"first")
+    read = store.head("x").etag
+    store.put_if_match("x", b"second", read)
+
+    with pytest.raises(ObjectChangedError, match="x"):
+        store.put_if_match("x", b"third", read)
+    assert store.get("x") == b"second"
+    assert store.delete(["x"]) == []
+    with pytest.raises(ObjectChangedError):
+        store.put_if_match("x", b"fourth", read)
+    assert not store.exists("x")
 
 
 def test_deleting_a_missing_key_is_no_failure(store):

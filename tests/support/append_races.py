@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,8 @@ from support.unmeasured import unmeasured
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from deltalake import DeltaTable
 
 DELTA_RS = Path(__file__).parents[2] / ".cache" / "deltalake-1.5.1"
 TIMEOUT_SECONDS = 1400
@@ -90,12 +93,26 @@ def _delta_rs(uri: str, options: dict[str, str], rows: pa.Table) -> None:
     from deltalake import CommitProperties, write_deltalake
 
     write_deltalake(
-        uri,
+        _open_with_delta_rs(uri, {_NAMES[name]: value for name, value in options.items()}),
         rows,
         mode="append",
-        storage_options={_NAMES[name]: value for name, value in options.items()},
         commit_properties=CommitProperties(max_commit_retries=500),
     )
+
+
+def _open_with_delta_rs(uri: str, options: dict[str, str]) -> DeltaTable:
+    """Open a table; delta-rs cannot while another writer is between its copy and its mark."""
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
+    for _ in range(20):
+        try:
+            return DeltaTable(uri, storage_options=options)
+        except DeltaError as error:
+            if "already exists" not in str(error):
+                raise
+            time.sleep(0.2)
+    return DeltaTable(uri, storage_options=options)
 
 
 if __name__ == "__main__":

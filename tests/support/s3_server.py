@@ -37,15 +37,19 @@ class S3Server:
 
 @contextmanager
 def run_s3_server(
-    directory: Path, *, binary: Path = BINARY, event_url: str | None = None
+    directory: Path,
+    *,
+    binary: Path = BINARY,
+    event_url: str | None = None,
+    port: int | None = None,
 ) -> Iterator[S3Server]:
     """Run a server whose data lie in `directory`; it ends with the block, or with this process.
 
     It posts event documents to `event_url`.
     """
     bucket = "lake"
-    (directory / bucket).mkdir(parents=True)
-    port = free_port()
+    (directory / bucket).mkdir(parents=True, exist_ok=True)
+    port = port or free_port()
     events = [] if event_url is None else ["--event-webhook-url", event_url]
     command = [binary, "--port", f"127.0.0.1:{port}", "--quiet", *events, "posix", directory]
     keys = {"ROOT_ACCESS_KEY": ACCESS_KEY, "ROOT_SECRET_KEY": SECRET_KEY}

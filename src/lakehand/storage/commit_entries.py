@@ -8,8 +8,10 @@ delta-rs that follow it, can commit to the same table. To put version N:
 3. Copy T to N.
 4. Mark the entry as complete.
 
-Whoever finds an incomplete entry does steps 3 and 4 in place of its writer. The entry is the fence:
-a writer that sleeps between two steps and goes on a day later puts the bytes that were decided.
+Whoever finds an incomplete entry does steps 3 and 4 in place of its writer, after some seconds in
+which the writer may do them itself: delta-rs takes a version that was copied for it as lost, and
+commits its rows again. For the same reason T is deleted before step 4. The entry is the fence: a
+writer that sleeps between two steps and goes on a day later puts the bytes that were decided.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from __future__ import annotations
 import copy
 import logging
 import re
+import time
 import uuid
 from contextlib import suppress
 from dataclasses import dataclass
@@ -34,6 +37,9 @@ if TYPE_CHECKING:
     from lakehand.storage.retry import RetryPolicy
 
 _logger = get_logger(__name__)
+#: How long the writer of an entry may take to finish its put, and how often it is looked after.
+_OWNER_SECONDS = 5.0
+_POLL_SECONDS = 0.05
 #: Names of versions, which are never deleted and put again.
 _VERSION = re.compile(r"(\d{20})\.json")
 
@@ -166,12 +172,14 @@ class GuardedBackend(WrappingBackend):
                 self._entries.complete(entry)
                 self._warn_of_other_writer(key)
                 raise
+        self._delete(join_key(directory, entry.temporary))
         with suppress(errors.StoreUnreachableError):  # then the next writer does it
             self._entries.complete(entry)
-            self._delete(join_key(directory, entry.temporary))
 
     def _finish(self, entry: Entry, directory: str) -> None:
-        """Do what is left of another writer's put."""
+        """Wait for the writer of an entry; then do what is left of its put."""
+        if self._is_finished_by_owner(entry):
+            return
         key, temporary = (join_key(directory, name) for name in (entry.name, entry.temporary))
         try:
             data = self.inner.get(temporary)
@@ -185,6 +193,15 @@ class GuardedBackend(WrappingBackend):
             self._copy(entry, directory, data)
         message = "finished the put of %s, which its writer had left half done"
         log_event(_logger, logging.WARNING, "put_finished", message, self._url(key))
+
+    def _is_finished_by_owner(self, entry: Entry) -> bool:
+        until = time.monotonic() + _OWNER_SECONDS
+        while time.monotonic() < until:
+            time.sleep(_POLL_SECONDS)
+            found = self._entries.find(entry.table, entry.name)
+            if found is None or found.is_complete:
+                return True
+        return False
 
     def _require_previous(self, table: str, directory: str, name: str) -> None:
         """Finish the version before `name`: only the newest entry may be incomplete."""

@@ -24,6 +24,7 @@ _CONFLICT = 409
 _NOT_IMPLEMENTED = 501
 _RANGE_NOT_SATISFIABLE = 416
 _DENIED = frozenset({401, 403})
+_CONDITIONAL = frozenset({"put-if-absent", "put-if-match"})
 _LATER = frozenset({408, 425, 429, 500, 502, 503, 504})
 _REDIRECTS = frozenset({301, 302, 307, 308})
 _DENIED_CODES = frozenset({"ExpiredToken", "InvalidToken", "InvalidAccessKeyId", "AccessDenied"})
@@ -143,7 +144,7 @@ _RULES = (
     ),
     _Rule(lambda failure: failure.is_taken, errors.ObjectExistsError),
     _Rule(
-        lambda failure: failure.operation == "put-if-absent" and failure.is_unsupported,
+        lambda failure: failure.operation in _CONDITIONAL and failure.is_unsupported,
         errors.ConditionalPutError,
         "commits need a store with conditional writes (If-None-Match)",
     ),

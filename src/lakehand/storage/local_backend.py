@@ -366,6 +366,13 @@ class LocalBackend:
                 operation="put-if-absent",
             ) from error
 
+    def put_if_match(self, key: str, data: bytes, etag: str) -> None:  # noqa: ARG002
+        raise errors.ConditionalPutError(
+            f"{self._path(key)} cannot be replaced on a condition: file systems know none",
+            path=self._path(key),
+            operation="put-if-match",
+        )
+
     def open_writer(self, key: str) -> ObjectWriter:
         return _LocalWriter(key, self._path(key))
 

@@ -447,6 +447,19 @@ class RemoteBackend:
         with translated("put-if-absent", self._url(key)):
             obstore.put(self._client, self._name(key), data, mode="create", use_multipart=False)
 
+    def put_if_match(self, key: str, data: bytes, etag: str) -> None:
+        path = self._url(key)
+        if self._location.scheme == "gs":
+            message = f"{path} cannot be replaced on a condition: Google has generations, no tags"
+            raise errors.ConditionalPutError(message, path=path, operation="put-if-match")
+        try:
+            with translated("put-if-match", path):
+                mode: Any = {"e_tag": etag}
+                obstore.put(self._client, self._name(key), data, mode=mode, use_multipart=False)
+        except (errors.ObjectExistsError, errors.ObjectNotFoundError):
+            message = f"{path} changed, or is gone"
+            raise errors.ObjectChangedError(message, path=path, operation="put-if-match") from None
+
     def open_writer(self, key: str) -> ObjectWriter:
         require_own_process()
         return StreamingWriter(

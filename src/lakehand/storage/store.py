@@ -302,6 +302,15 @@ class Store:
         check_key(key)
         self._backend.put_if_absent(key, data)
 
+    def put_if_match(self, key: str, data: bytes, etag: str) -> None:
+        """Replace an object if its tag is still `etag`: of concurrent writers, one succeeds.
+
+        Raises ObjectChangedError if the object has changed or is gone, and ConditionalPutError on
+        local disk and Google Cloud Storage. Never retried, as `put_if_absent`.
+        """
+        check_key(key)
+        self._backend.put_if_match(key, data, etag)
+
     def finish_puts(self, directory: str) -> None:
         """Finish puts of versions in `directory` that dead writers left half done.
 

@@ -95,6 +95,14 @@ class WrappingBackend:
         writer = self.request("open_writer", key, lambda: self.inner.open_writer(key))
         return _WrappingWriter(writer, self)
 
+    def put_if_match(self, key: str, data: bytes, etag: str) -> None:
+        self.request(
+            "put_if_match",
+            key,
+            lambda: self.inner.put_if_match(key, data, etag),
+            written_bytes=memoryview(data).nbytes,
+        )
+
     def finish_puts(self, directory: str) -> None:
         self.inner.finish_puts(directory)
 
