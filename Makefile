@@ -26,6 +26,8 @@ setup: environment ## install everything that the tests use: Java, Spark's jars,
 	scripts/install-postgresql || test -n "$$LAKEHAND_ALLOW_SKIPS"
 	$(MAKE) --no-print-directory $(VENV)/.jars
 	scripts/install-s3-server || test -n "$$LAKEHAND_ALLOW_SKIPS"
+	scripts/install-azurite || test -n "$$LAKEHAND_ALLOW_SKIPS"
+	scripts/install-delta-rs-with-dynamodb || test -n "$$LAKEHAND_ALLOW_SKIPS"
 	scripts/install-prometheus || test -n "$$LAKEHAND_ALLOW_SKIPS"
 	scripts/install-chromium || test -n "$$LAKEHAND_ALLOW_SKIPS"
 

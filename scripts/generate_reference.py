@@ -420,6 +420,56 @@ def features_page() -> Iterator[str]:
         ("property", "refused", "why"),
         ((b.name, ", ".join(sorted(b.refuses)), b.reason) for b in BINDINGS),
     )
+    yield "## Stores"
+    yield (
+        "What the tests of every change run on. Disk, memory, S3 and Azure pass the same tests of "
+        "single requests: puts that race, listings, ranges, uploads in parts, deletions."
+    )
+    yield table(("store", "tested on", "beyond single requests"), _STORES)
+
+
+_STORES = (
+    (
+        "local disk",
+        "the disk of the machine, a full disk",
+        "races of commits, kills at every step, every verb, Spark",
+    ),
+    ("`memory://`", "the process itself", "every verb; not Spark, which runs in other processes"),
+    (
+        "`s3://`",
+        "versitygw 1.8",
+        (
+            "races of commits, kills, lost, slow and wrong answers, credentials that expire; "
+            "compact, cluster, sink, vacuum, repair, hot tables, Lance, Spark"
+        ),
+    ),
+    (
+        "`s3://` with DynamoDB",
+        "versitygw 1.8 and moto 5.2",
+        (
+            "races with delta-rs 1.5, each of the two killed between its steps; not delta-spark, "
+            "whose log store for DynamoDB is not published as a package"
+        ),
+    ),
+    ("`s3://` with PostgreSQL", "versitygw 1.8 and PostgreSQL", "races of commits"),
+    (
+        "`az://`, `abfss://`, `wasbs://`",
+        "azurite 3.35",
+        (
+            "account key and shared access signature; races of commits, kills, lost answers; "
+            "compact, delete, sink, vacuum; not Spark, not a hierarchical namespace"
+        ),
+    ),
+    (
+        "`gs://`",
+        "requests and answers only",
+        (
+            "the condition of put-if-absent and the meaning of each answer; no server for tests "
+            "speaks the XML API that lakehand's client uses"
+        ),
+    ),
+    ("`r2://`", "not tested on a server", "it is S3 with another endpoint"),
+)
 
 
 def _feature_rows() -> Iterator[tuple[str, ...]]:

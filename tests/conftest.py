@@ -14,7 +14,10 @@ from support.cases_in_turn import not_in_turn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
+    from support.azure_server import AzureServer
+    from support.dynamodb_server import DynamoDbServer
     from support.oracle import Oracle
     from support.postgresql import PostgresqlServer
     from support.s3_server import S3Server
@@ -73,17 +76,41 @@ def oracle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Oracle]:
         yield process
 
 
+def _require(program: Path, script: str) -> None:
+    """Fail, or skip if that is allowed, where the program of a server is missing."""
+    if not program.exists():
+        reason = f"{program} is missing; scripts/{script} installs it"
+        if os.environ.get("LAKEHAND_ALLOW_SKIPS"):
+            pytest.skip(reason)
+        pytest.fail(reason)
+
+
 @pytest.fixture(scope="session")
 def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     """A real S3 server, started at its first use and shared by the session."""
     from support.s3_server import BINARY, run_s3_server
 
-    if not BINARY.exists():
-        reason = f"{BINARY} is missing; scripts/install-s3-server builds it"
-        if os.environ.get("LAKEHAND_ALLOW_SKIPS"):
-            pytest.skip(reason)
-        pytest.fail(reason)
+    _require(BINARY, "install-s3-server")
     with run_s3_server(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def azure_server() -> Iterator[AzureServer]:
+    """A real server of Azure blobs, started at its first use and shared by the session."""
+    from support.azure_server import PROGRAM, run_azure_server
+
+    _require(PROGRAM, "install-azurite")
+    with run_azure_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def dynamodb_server() -> Iterator[DynamoDbServer]:
+    """A server of DynamoDB, started at its first use and shared by the session."""
+    from support.dynamodb_server import run_dynamodb_server
+
+    with run_dynamodb_server() as server:
         yield server
 
 

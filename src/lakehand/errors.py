@@ -100,6 +100,7 @@ __all__ = [
     "LeaseLostError",
     "NotATableError",
     "NotInstalledError",
+    "ObjectChangedError",
     "ObjectExistsError",
     "ObjectNotFoundError",
     "PredicateError",
@@ -321,6 +322,12 @@ class ObjectExistsError(StorageError):
     """Put-if-absent failed because the key exists."""
 
     code = "OBJECT_EXISTS"
+
+
+class ObjectChangedError(StorageError):
+    """Put-if-match failed because the object has another tag, or does not exist."""
+
+    code = "OBJECT_CHANGED"
 
 
 class AccessDeniedError(StorageError):

@@ -12,7 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakehand.errors import ObjectExistsError, ObjectNotFoundError, StorageError, UnsafePathError
+from lakehand.errors import (
+    ObjectChangedError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    StorageError,
+    UnsafePathError,
+)
 from lakehand.storage import MemoryStore, Store, open_store
 from support.racing import race_for_keys
 
@@ -23,6 +29,7 @@ KINDS = [
     "local",
     "memory",
     pytest.param("s3", marks=pytest.mark.server),
+    pytest.param("azure", marks=pytest.mark.server),
 ]
 SPECIAL_KEYS = [
     "a b%20c", "é", "#", "a?b", "day=2026-01-01", "%3A", "+", ":", "100%", "a%2Fb", "[x]{y}",
@@ -36,7 +43,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
         return open_store(tmp_path / "table")
     if request.param == "memory":
         return MemoryStore(uuid.uuid4().hex)
-    server = request.getfixturevalue("s3_server")
+    server = request.getfixturevalue(f"{request.param}_server")
     return open_store(server.new_uri(), server.options)
 
 
@@ -205,6 +212,8 @@ def test_a_directory_is_listed_without_what_lies_deeper(store):
 
 @pytest.mark.parametrize("name", SPECIAL_KEYS)
 def test_special_characters_are_part_of_the_key(store, name):
+    if "\\" in name and store.url.startswith("az:"):
+        return  # test_azure.py: it is refused there
     store.put(f"x/{name}", name.encode())
     with store.open_writer(f"w/{name}") as writer:
         writer.write(b"written")
@@ -252,15 +261,30 @@ def test_put_if_absent_creates_and_never_overwrites(store):
     assert store.get("log/0") == b"first"
 
 
-@pytest.mark.parametrize("store", ["local", KINDS[2]], indirect=True)
+@pytest.mark.parametrize("store", ["local", *KINDS[2:]], indirect=True)
 def test_of_eight_processes_exactly_one_creates_a_key(store):
     wanted = [f"log/{number}" for number in range(10)]
 
-    winners = race_for_keys(store, wanted, processes=8)
+    winners = race_for_keys(store, wanted, processes=3 if store.url.startswith("az:") else 8)
 
     assert {key: len(numbers) for key, numbers in winners.items()} == dict.fromkeys(wanted, 1)
     assert {key: [int(store.get(key))] for key in wanted} == winners
     assert keys(store) == sorted(wanted)
+
+
+@pytest.mark.parametrize("store", KINDS[1:], indirect=True)
+def test_put_if_match_replaces_only_what_was_read(store):
+    store.put("x", b"first")
+    read = store.head("x").etag
+    store.put_if_match("x", b"second", read)
+
+    with pytest.raises(ObjectChangedError, match="x"):
+        store.put_if_match("x", b"third", read)
+    assert store.get("x") == b"second"
+    assert store.delete(["x"]) == []
+    with pytest.raises(ObjectChangedError):
+        store.put_if_match("x", b"fourth", read)
+    assert not store.exists("x")
 
 
 def test_deleting_a_missing_key_is_no_failure(store):
@@ -272,7 +296,9 @@ def test_deleting_a_missing_key_is_no_failure(store):
 
 
 def test_more_keys_than_fit_into_one_request_are_deleted(store):
-    doomed = [f"d/{number:05}" for number in range(1100)]
+    # S3 deletes 1,000 objects at once, Azure 256.
+    count = 300 if store.url.startswith("az:") else 1100
+    doomed = [f"d/{number:05}" for number in range(count)]
     fill(store, [*doomed, "kept"])
 
     assert store.delete(iter(doomed)) == []

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
-import signal
-import socket
-import subprocess
-import time
 import uuid
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from support.server_process import free_port, run_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,8 +17,6 @@ if TYPE_CHECKING:
 BINARY = Path(__file__).parents[2] / ".cache" / "bin" / "versitygw"
 ACCESS_KEY = "lakehand-tests"
 SECRET_KEY = "a-secret-that-no-message-may-show"
-START_SECONDS = 100
-_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,26 +37,23 @@ class S3Server:
 
 @contextmanager
 def run_s3_server(
-    directory: Path, *, binary: Path = BINARY, event_url: str | None = None
+    directory: Path,
+    *,
+    binary: Path = BINARY,
+    event_url: str | None = None,
+    port: int | None = None,
 ) -> Iterator[S3Server]:
     """Run a server whose data lie in `directory`; it ends with the block, or with this process.
 
     It posts event documents to `event_url`.
     """
     bucket = "lake"
-    (directory / bucket).mkdir(parents=True)
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    (directory / bucket).mkdir(parents=True, exist_ok=True)
+    port = port or free_port()
     events = [] if event_url is None else ["--event-webhook-url", event_url]
-    process = subprocess.Popen(
-        [binary, "--port", f"127.0.0.1:{port}", "--quiet", *events, "posix", directory],
-        env={**os.environ, "ROOT_ACCESS_KEY": ACCESS_KEY, "ROOT_SECRET_KEY": SECRET_KEY},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        preexec_fn=_end_with_parent,  # noqa: PLW1509  one call into the C library
-    )
-    try:
-        _wait_until_ready(process, port)
+    command = [binary, "--port", f"127.0.0.1:{port}", "--quiet", *events, "posix", directory]
+    keys = {"ROOT_ACCESS_KEY": ACCESS_KEY, "ROOT_SECRET_KEY": SECRET_KEY}
+    with run_server(command, port, environment={**os.environ, **keys}) as process:
         yield S3Server(
             endpoint=f"http://127.0.0.1:{port}",
             bucket=bucket,
@@ -75,25 +67,3 @@ def run_s3_server(
                 "allow_http": "true",
             },
         )
-    finally:
-        process.terminate()
-        process.wait(timeout=10)
-
-
-def _end_with_parent() -> None:
-    """Ask Linux to end the server with the tests, also when those are killed."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
-def _wait_until_ready(process: subprocess.Popen[bytes], port: int) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            raise RuntimeError(f"the S3 server ended with code {process.returncode}")
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError:
-            time.sleep(0.02)
-        else:
-            return
-    raise RuntimeError(f"the S3 server did not listen within {START_SECONDS} s")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 
 import pytest
@@ -9,9 +10,10 @@ from lakehand.errors import (
     CancelledError,
     CommitConflictError,
     StoreUnreachableError,
+    ValidationError,
 )
 from lakehand.observe.clock import ManualClock
-from lakehand.storage import NO_RETRY, RetryPolicy, with_retry
+from lakehand.storage import NO_RETRY, RetryPolicy, with_retry, with_retry_async
 
 
 class Flaky:
@@ -140,3 +142,39 @@ def test_no_retry_means_one_attempt(clock):
         with_retry(flaky, policy=NO_RETRY, clock=clock)
 
     assert flaky.calls == 1
+
+
+def run_async(outcomes, **options):
+    """Await a function that returns or raises `outcomes` in turn; return its result and waits."""
+    left, waits = iter(outcomes), []
+
+    async def function():
+        outcome = next(left)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    async def sleep(seconds):
+        waits.append(seconds)
+
+    call = with_retry_async(function, chance=lambda: 0.5, sleep=sleep, **options)
+    return asyncio.run(call), waits
+
+
+def test_an_async_function_is_retried_with_the_same_waits():
+    busy = StoreUnreachableError("busy")
+
+    assert run_async([busy, busy, "done"]) == ("done", [0.1, 0.2])
+
+
+def test_an_async_function_that_fails_for_good_is_not_retried():
+    with pytest.raises(ValidationError) as raised:
+        run_async([ValidationError("no"), "done"])
+    assert raised.value.retry_metrics.attempts == 1
+
+
+def test_an_async_call_can_be_aborted():
+    asked = iter([False, True])
+
+    with pytest.raises(CancelledError):
+        run_async([StoreUnreachableError("busy"), "done"], abort=lambda: next(asked))

@@ -18,6 +18,10 @@ class Step(StrEnum):
 
     #: A commit: nothing is written yet.
     COMMIT_PREPARED = "commit-prepared"
+    #: A commit through a database: its content is a temporary object, without an entry.
+    ENTRY_PREPARED = "entry-prepared"
+    #: A commit through a database: its entry is inserted; the log does not have it yet.
+    ENTRY_INSERTED = "entry-inserted"
     #: A commit: the log entry is written, its result not yet checked.
     COMMIT_PUT = "commit-put"
     #: A commit: the log entry was read back and is this writer's.

@@ -6,7 +6,7 @@ from lakehand.storage.fault_injection import CountingStore, Fault, FaultKind, Fa
 from lakehand.storage.location import Location, parse_location, path_to_url
 from lakehand.storage.memory import MemoryStore
 from lakehand.storage.objects import DeleteFailure, ObjectInfo, ObjectReader, ObjectWriter
-from lakehand.storage.retry import NO_RETRY, RetryMetrics, RetryPolicy, with_retry
+from lakehand.storage.retry import NO_RETRY, RetryMetrics, RetryPolicy, with_retry, with_retry_async
 from lakehand.storage.store import Store, open_store
 
 __all__ = [
@@ -28,4 +28,5 @@ __all__ = [
     "parse_location",
     "path_to_url",
     "with_retry",
+    "with_retry_async",
 ]

@@ -39,13 +39,23 @@ _ALIASES = {
     "secret_key": "secret_access_key",
     "token": "session_token",
     "default_region": "region",
+    # As delta-rs names them.
+    "s3_locking_provider": "locking_provider",
+    "delta_dynamo_table_name": "locking_table",
+    "endpoint_url_dynamodb": "locking_endpoint",
+    "region_dynamodb": "locking_region",
+    "access_key_id_dynamodb": "locking_access_key_id",
+    "secret_access_key_dynamodb": "locking_secret_access_key",
+    "session_token_dynamodb": "locking_session_token",
 }
 _S3_ENVIRONMENT = (
     "ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN", "DEFAULT_REGION", "REGION",
-    "ENDPOINT_URL", "ENDPOINT_URL_S3", "ALLOW_HTTP", "SKIP_SIGNATURE",
+    "ENDPOINT_URL", "ENDPOINT_URL_S3", "ALLOW_HTTP", "SKIP_SIGNATURE", "S3_LOCKING_PROVIDER",
+    "ENDPOINT_URL_DYNAMODB", "REGION_DYNAMODB", "ACCESS_KEY_ID_DYNAMODB",
+    "SECRET_ACCESS_KEY_DYNAMODB", "SESSION_TOKEN_DYNAMODB",
 )  # fmt: skip
 _ENVIRONMENT = {
-    "s3": tuple(f"AWS_{name}" for name in _S3_ENVIRONMENT),
+    "s3": (*(f"AWS_{name}" for name in _S3_ENVIRONMENT), "DELTA_DYNAMO_TABLE_NAME"),
     "r2": (
         *(f"AWS_{name}" for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN")),
         *(f"R2_{name}" for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN")),
@@ -69,6 +79,7 @@ _ENVIRONMENT["abfss"] = _ENVIRONMENT["az"]
 #: Certificates and JSON, which contain line breaks.
 _MANY_LINES = frozenset({"proxy_ca_certificate", "root_certificate", "service_account_key"})
 _R2_HOST = re.compile(r"[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)?")
+_LOCKING = "locking_"
 _S3_CREDENTIALS = ("access_key_id", "secret_access_key", "session_token")
 
 
@@ -89,6 +100,8 @@ class Connection:
     client: Mapping[str, str | bool] = field(default_factory=dict, repr=False)
     #: Of a profile of AWS or of a catalog, if the options hold no keys.
     credentials: RenewedCredentials | None = field(default=None, repr=False)
+    #: What commits are put by, if not by the store alone: provider, and how it is reached.
+    locking: Options = field(default_factory=Options)
 
     def as_options(self) -> Options:
         """Return options for other libraries, with the keys that are valid now."""
@@ -131,12 +144,18 @@ def connect_options(
         merged.pop("profile", None)
     if location.scheme == "r2":
         merged = _with_r2_endpoint(merged)
+    locking = {name: merged.pop(name) for name in [*merged] if name.startswith(_LOCKING)}
     client: dict[str, str | bool] = dict(_TIMEOUTS)
     for name in _CLIENT_OPTIONS & merged.keys():
         value = merged.pop(name)
         client[name] = _is_true(value) if name in _BOOLEAN_CLIENT_OPTIONS else value
     _check_endpoint(merged.get("endpoint"), allow_http=bool(client.get("allow_http")))
-    return Connection(config=Options(merged), client=client, credentials=credentials)
+    return Connection(
+        config=Options(merged),
+        client=client,
+        credentials=credentials,
+        locking=Options({name.removeprefix(_LOCKING): locking[name] for name in locking}),
+    )
 
 
 def _normalised(scheme: str, options: Mapping[str, str]) -> dict[str, str]:

@@ -24,6 +24,7 @@ _CONFLICT = 409
 _NOT_IMPLEMENTED = 501
 _RANGE_NOT_SATISFIABLE = 416
 _DENIED = frozenset({401, 403})
+_CONDITIONAL = frozenset({"put-if-absent", "put-if-match"})
 _LATER = frozenset({408, 425, 429, 500, 502, 503, 504})
 _REDIRECTS = frozenset({301, 302, 307, 308})
 _DENIED_CODES = frozenset({"ExpiredToken", "InvalidToken", "InvalidAccessKeyId", "AccessDenied"})
@@ -60,6 +61,8 @@ class Failure:
     #: Whether the request was for credentials, not for objects.
     needs_credentials: bool
     is_redirect: bool
+    #: Whether the client found that a range starts after the end of the object it was sent.
+    starts_too_late: bool
 
     @classmethod
     def of(cls, error: Exception, operation: str) -> Failure:
@@ -75,6 +78,7 @@ class Failure:
             silence=None if status else silence,
             needs_credentials=any(endpoint in text for endpoint in _CREDENTIAL_ENDPOINTS),
             is_redirect="received redirect" in text.lower(),
+            starts_too_late="StartTooLarge" in text,
         )
 
     @property
@@ -87,7 +91,7 @@ class Failure:
     @property
     def is_out_of_range(self) -> bool:
         """Whether the requested range starts after the end of the object."""
-        return self.status == _RANGE_NOT_SATISFIABLE
+        return self.status == _RANGE_NOT_SATISFIABLE or self.starts_too_late
 
     @property
     def is_range_error(self) -> bool:
@@ -140,7 +144,7 @@ _RULES = (
     ),
     _Rule(lambda failure: failure.is_taken, errors.ObjectExistsError),
     _Rule(
-        lambda failure: failure.operation == "put-if-absent" and failure.is_unsupported,
+        lambda failure: failure.operation in _CONDITIONAL and failure.is_unsupported,
         errors.ConditionalPutError,
         "commits need a store with conditional writes (If-None-Match)",
     ),

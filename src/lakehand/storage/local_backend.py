@@ -366,6 +366,13 @@ class LocalBackend:
                 operation="put-if-absent",
             ) from error
 
+    def put_if_match(self, key: str, data: bytes, etag: str) -> None:  # noqa: ARG002
+        raise errors.ConditionalPutError(
+            f"{self._path(key)} cannot be replaced on a condition: file systems know none",
+            path=self._path(key),
+            operation="put-if-match",
+        )
+
     def open_writer(self, key: str) -> ObjectWriter:
         return _LocalWriter(key, self._path(key))
 
@@ -388,6 +395,9 @@ class LocalBackend:
 
     def remove_empty_directories(self, directories: Sequence[str]) -> int:
         return remove_empty_directories(self.root, directories)
+
+    def finish_puts(self, directory: str) -> None:
+        """Do nothing: a put of this store is done, or it is not."""
 
     def delete_unfinished(self, prefix: str, names: tuple[str, ...]) -> None:
         path = self._path(prefix)

@@ -8,7 +8,12 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Self
 
-from lakehand.errors import ObjectExistsError, ObjectNotFoundError, StoreQuotaError
+from lakehand.errors import (
+    ObjectChangedError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    StoreQuotaError,
+)
 from lakehand.observe.clock import Clock, SystemClock
 from lakehand.storage.location import join_key, parse_location
 from lakehand.storage.objects import DeleteFailure, ObjectInfo, ObjectWriter
@@ -109,6 +114,9 @@ class MemoryBackend:
                 f"object {key} does not exist", path=key, operation=operation
             ) from None
 
+    def finish_puts(self, directory: str) -> None:
+        """Do nothing: a put of this store is done, or it is not."""
+
     def delete_unfinished(self, prefix: str, names: tuple[str, ...]) -> None:
         """Do nothing: incomplete uploads are not visible in this store."""
 
@@ -182,6 +190,15 @@ class MemoryBackend:
         with self.bucket.lock:
             if name in self.bucket.objects:
                 raise ObjectExistsError(f"{key} exists", path=key, operation="put-if-absent")
+            self.bucket.store(name, bytes(data))
+
+    def put_if_match(self, key: str, data: bytes, etag: str) -> None:
+        name = self._request("put_if_match", key)
+        with self.bucket.lock:
+            found = self.bucket.objects.get(name)
+            if found is None or found.info.etag != etag:
+                message = f"{key} changed, or is gone"
+                raise ObjectChangedError(message, path=key, operation="put-if-match")
             self.bucket.store(name, bytes(data))
 
     def open_writer(self, key: str) -> ObjectWriter:

@@ -80,6 +80,7 @@ def _retry_unanswered(question: Callable[[], bool]) -> bool:
     return question()
 
 
+_AZURE = frozenset({"az", "abfss"})
 _PART_BYTES = 8 * 2**20
 _PARALLEL_PARTS = 4
 _POLL_SECONDS = 0.05
@@ -251,6 +252,12 @@ class RemoteBackend:
             self._connection.credentials.current()
 
     def _name(self, key: str) -> str:
+        if "\\" in key and self._location.scheme in _AZURE:
+            raise errors.UnsafePathError(
+                f"the path {key!r} is not allowed: Azure takes a backslash for a slash",
+                path=key,
+                hint="rename what the path comes from; on Azure, it would name another object",
+            )
         return join_key(self._root, key) if key else self._root
 
     def _url(self, key: str) -> str:
@@ -264,6 +271,9 @@ class RemoteBackend:
             modified_at=meta["last_modified"],
             etag=meta["e_tag"],
         )
+
+    def finish_puts(self, directory: str) -> None:
+        """Do nothing: a put of this store is done, or it is not."""
 
     def delete_unfinished(self, prefix: str, names: tuple[str, ...]) -> None:
         """Do nothing: incomplete uploads are not visible in this store."""
@@ -436,6 +446,19 @@ class RemoteBackend:
     def _create(self, key: str, data: bytes) -> None:
         with translated("put-if-absent", self._url(key)):
             obstore.put(self._client, self._name(key), data, mode="create", use_multipart=False)
+
+    def put_if_match(self, key: str, data: bytes, etag: str) -> None:
+        path = self._url(key)
+        if self._location.scheme == "gs":
+            message = f"{path} cannot be replaced on a condition: Google has generations, no tags"
+            raise errors.ConditionalPutError(message, path=path, operation="put-if-match")
+        try:
+            with translated("put-if-match", path):
+                mode: Any = {"e_tag": etag}
+                obstore.put(self._client, self._name(key), data, mode=mode, use_multipart=False)
+        except (errors.ObjectExistsError, errors.ObjectNotFoundError):
+            message = f"{path} changed, or is gone"
+            raise errors.ObjectChangedError(message, path=path, operation="put-if-match") from None
 
     def open_writer(self, key: str) -> ObjectWriter:
         require_own_process()

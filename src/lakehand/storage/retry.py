@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal, Self, TypeVar, overload
@@ -11,7 +12,7 @@ from lakehand.errors import CancelledError, is_retryable
 from lakehand.observe.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
     from lakehand.settings import Settings
 
@@ -74,35 +75,65 @@ class RetryMetrics:
         return max(self.attempts - 1, 0)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True)
 class _Call:
-    """The constant parts of one call."""
+    """One call with its attempts; who runs and waits is up to the caller."""
 
     policy: RetryPolicy
     clock: Clock
     chance: Callable[[], float]
     on_retry: Callable[[Exception, int, float], object] | None
-    abort: Callable[[], bool] | None
+    on_success: Callable[[RetryMetrics], object] | None = None
+    on_failure: Callable[[Exception, RetryMetrics], object] | None = None
+    abort: Callable[[], bool] | None = None
+    metrics: RetryMetrics = field(default_factory=RetryMetrics)
 
-    def next_delay(self, error: Exception, metrics: RetryMetrics) -> float | None:
-        """Return how long to wait before the next attempt; None: give up."""
-        if not is_retryable(error) or metrics.attempts > self.policy.max_retries:
+    @contextmanager
+    def reported(self) -> Iterator[None]:
+        """Complete the metrics at the end of the block, and report it."""
+        started = self.clock.monotonic()
+        try:
+            yield
+        except Exception as error:
+            self.metrics.elapsed_seconds = self.clock.monotonic() - started
+            error.retry_metrics = self.metrics  # type: ignore[attr-defined]
+            if self.on_failure is not None:
+                self.on_failure(error, self.metrics)
+            raise
+        self.metrics.succeeded = True
+        self.metrics.elapsed_seconds = self.clock.monotonic() - started
+        if self.on_success is not None:
+            self.on_success(self.metrics)
+
+    def begin(self) -> None:
+        self._check_abort()
+        self.metrics.attempts += 1
+
+    def pauses_after(self, error: Exception) -> Iterator[float]:
+        """Yield waits until the next attempt; raise `error` if there is none."""
+        self.metrics.errors.append(error)
+        delay = self._next_delay(error)
+        if delay is None:
+            raise error
+        self.metrics.delays.append(delay)
+        until = self.clock.monotonic() + delay
+        if self.abort is None:
+            yield delay
+            return
+        while (left := until - self.clock.monotonic()) > 0:
+            self._check_abort()
+            yield min(left, _ABORT_POLL_SECONDS)
+
+    def _next_delay(self, error: Exception) -> float | None:
+        attempts = self.metrics.attempts
+        if not is_retryable(error) or attempts > self.policy.max_retries:
             return None
-        delay = self.policy.delay_seconds(metrics.attempts, chance=self.chance())
-        if self.on_retry is not None and self.on_retry(error, metrics.attempts, delay) is False:
+        delay = self.policy.delay_seconds(attempts, chance=self.chance())
+        if self.on_retry is not None and self.on_retry(error, attempts, delay) is False:
             return None
         return delay
 
-    def wait(self, seconds: float) -> None:
-        if self.abort is None:
-            self.clock.sleep(seconds)
-            return
-        until = self.clock.monotonic() + seconds
-        while (left := until - self.clock.monotonic()) > 0:
-            self.check_abort()
-            self.clock.sleep(min(left, _ABORT_POLL_SECONDS))
-
-    def check_abort(self) -> None:
+    def _check_abort(self) -> None:
         if self.abort is not None and self.abort():
             raise CancelledError("cancelled on request during retries")
 
@@ -156,31 +187,49 @@ def with_retry(  # noqa: PLR0913  each option is a callback that callers name
     every attempt and during waits; if it returns True, CancelledError is raised. The metrics are
     the second result with `return_metrics`, and `error.retry_metrics` on failure.
     """
-    clock = clock or SystemClock()
+    call = _Call(
+        policy=policy,
+        clock=clock or SystemClock(),
+        chance=chance,
+        on_retry=on_retry,
+        on_success=on_success,
+        on_failure=on_failure,
+        abort=abort,
+    )
+    with call.reported():
+        value = _run(function, call)
+    return (value, call.metrics) if return_metrics else value
+
+
+def _run(function: Callable[[], T], call: _Call) -> T:
+    while True:
+        call.begin()
+        try:
+            return function()
+        except Exception as error:  # noqa: BLE001  raised again unless it is retried
+            for pause in call.pauses_after(error):
+                call.clock.sleep(pause)
+
+
+async def with_retry_async(
+    function: Callable[[], Awaitable[T]],
+    *,
+    policy: RetryPolicy = RetryPolicy(),  # noqa: B008  frozen
+    chance: Callable[[], float] = random.random,
+    on_retry: Callable[[Exception, int, float], object] | None = None,
+    abort: Callable[[], bool] | None = None,
+    sleep: Callable[[float], Awaitable[object]] | None = None,
+) -> T:
+    """Await `function()` until it succeeds, as `with_retry` does; other tasks run during waits."""
+    import asyncio
+
+    clock = SystemClock()
     call = _Call(policy=policy, clock=clock, chance=chance, on_retry=on_retry, abort=abort)
-    metrics = RetryMetrics()
-    started = clock.monotonic()
-    try:
+    with call.reported():
         while True:
-            call.check_abort()
-            metrics.attempts += 1
+            call.begin()
             try:
-                value = function()
-                break
-            except Exception as error:
-                metrics.errors.append(error)
-                if (delay := call.next_delay(error, metrics)) is None:
-                    raise
-            metrics.delays.append(delay)
-            call.wait(delay)
-    except Exception as error:
-        metrics.elapsed_seconds = clock.monotonic() - started
-        error.retry_metrics = metrics  # type: ignore[attr-defined]
-        if on_failure is not None:
-            on_failure(error, metrics)
-        raise
-    metrics.succeeded = True
-    metrics.elapsed_seconds = clock.monotonic() - started
-    if on_success is not None:
-        on_success(metrics)
-    return (value, metrics) if return_metrics else value
+                return await function()
+            except Exception as error:  # noqa: BLE001  raised again unless it is retried
+                for pause in call.pauses_after(error):
+                    await (sleep or asyncio.sleep)(pause)

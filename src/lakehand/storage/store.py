@@ -76,7 +76,12 @@ def _open(
     from lakehand.storage.remote import RemoteBackend
 
     connection = connection or connect_options(location, options)
-    return Store(RemoteBackend(location, connection), location=location, connection=connection)
+    backend: Backend = RemoteBackend(location, connection)
+    if connection.locking:
+        from lakehand.storage.locking import guard
+
+        backend = guard(backend, location, connection)
+    return Store(backend, location=location, connection=connection)
 
 
 class Store:
@@ -296,6 +301,22 @@ class Store:
         """
         check_key(key)
         self._backend.put_if_absent(key, data)
+
+    def put_if_match(self, key: str, data: bytes, etag: str) -> None:
+        """Replace an object if its tag is still `etag`: of concurrent writers, one succeeds.
+
+        Raises ObjectChangedError if the object has changed or is gone, and ConditionalPutError on
+        local disk and Google Cloud Storage. Never retried, as `put_if_absent`.
+        """
+        check_key(key)
+        self._backend.put_if_match(key, data, etag)
+
+    def finish_puts(self, directory: str) -> None:
+        """Finish puts of versions in `directory` that dead writers left half done.
+
+        Only stores with a table of commits know of such puts: see `commit_entries`.
+        """
+        self._try(self._backend.finish_puts, check_prefix(directory))
 
     def open_writer(self, key: str) -> ObjectWriter:
         """Open an object for writing in parts; it becomes visible when the writer is closed."""

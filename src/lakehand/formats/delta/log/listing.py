@@ -99,6 +99,7 @@ def list_log(store: Store, *, start: int = 0, distrusted: Collection[str] = ()) 
     A directory on disk that is written to while it is listed may show a commit and not the one
     before it. Then it is listed again: a gap is a gap only if the missing commit is not there.
     """
+    store.finish_puts(LOG_DIRECTORY)
     for _ in range(_LISTINGS):
         listing = _list_once(store, start, distrusted)
         gap = _first_gap(listing.commits)
