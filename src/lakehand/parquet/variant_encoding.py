@@ -69,7 +69,8 @@ def _little_endian(numbers: Integers, width: int = 8) -> Octets:
 
 def _unsigned_widths(largest: Integers) -> Integers:
     """Return how many bytes each of some numbers needs: 1 to 4."""
-    return 1 + sum((largest >= 1 << bits).astype(np.int64) for bits in (8, 16, 24))
+    limits = np.array([1 << bits for bits in (8, 16, 24)])
+    return 1 + np.searchsorted(limits, largest, side="right").astype(np.int64)
 
 
 def can_encode(type_: pa.DataType) -> bool:
@@ -139,7 +140,8 @@ def _exceeds(values: pa.Array, digits: int) -> Integers:
     unscaled = pa.decimal128(_DECIMAL_DIGITS, 0)
     plain = pa.Array.from_buffers(unscaled, len(values), buffers, offset=values.offset)
     limit = pa.scalar(10**digits - 1).cast(unscaled)
-    return pc.greater(pc.abs(plain), limit).to_numpy(zero_copy_only=False).astype(np.int64)
+    is_above = pc.greater(pc.abs(plain), limit).to_numpy(zero_copy_only=False)
+    return np.asarray(is_above, dtype=np.int64)
 
 
 def _floats(values: pa.Array) -> pa.Array:
@@ -340,7 +342,7 @@ class Names:
         ranks[order] = np.arange(len(order))
         found = ranks[coded.indices.to_numpy()]
         self._ranks = found[: len(names)]
-        self._rank_of = dict(zip(others, found[len(names) :].tolist(), strict=True))
+        self._rank_of: dict[str, int] = dict(zip(others, found[len(names) :].tolist(), strict=True))
         self._starts = np.searchsorted(rows, np.arange(len(metadata) + 1))
         self._span = len(order)
         keys = rows * max(self._span, 1) + self._ranks

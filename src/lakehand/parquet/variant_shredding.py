@@ -1,4 +1,4 @@
-"""Shredded variants, whose fields lie in columns of their own, put together again.
+"""Shredded variants, whose fields are stored as separate columns, put together again.
 
 The layout is that of VariantShredding.md (https://github.com/apache/parquet-format): a group of
 `metadata`, `value` and `typed_value`, in which fields and elements are groups of the same kind.
