@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import signal
 import socket
@@ -12,10 +13,10 @@ import uuid
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
 BINARY = Path(__file__).parents[2] / ".cache" / "bin" / "versitygw"
 ACCESS_KEY = "lakehand-tests"
@@ -33,11 +34,40 @@ class S3Server:
     #: The bucket's files, as the server keeps them.
     directory: Path
     pid: int
+    binary: Path
     options: dict[str, str] = field(repr=False)
 
     def new_uri(self) -> str:
         """Return a place in the bucket that nobody else uses."""
         return f"s3://{self.bucket}/{uuid.uuid4().hex}"
+
+    def grant(self, statements: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+        """Let a new user do what `statements` allow, and no other user anything.
+
+        Returns the options of that user. The bucket's owner is not restricted.
+        """
+        user = uuid.uuid4().hex
+        administrator = ["--access", ACCESS_KEY, "--secret", SECRET_KEY]
+        created = ["create-user", "--access", user, "--secret", SECRET_KEY, "--role", "user"]
+        place = ["--endpoint-url", self.endpoint]
+        subprocess.run([self.binary, "admin", *administrator, *place, *created], check=True)
+        document = {
+            "Version": "2012-10-17",
+            "Statement": [{**statement, "Principal": user} for statement in statements],
+        }
+        self._client().put_bucket_policy(Bucket=self.bucket, Policy=json.dumps(document))
+        return {**self.options, "access_key_id": user}
+
+    def _client(self) -> Any:
+        import botocore.session
+
+        return botocore.session.Session().create_client(
+            "s3",
+            endpoint_url=self.endpoint,
+            region_name=self.options["region"],
+            aws_access_key_id=ACCESS_KEY,
+            aws_secret_access_key=SECRET_KEY,
+        )
 
 
 @contextmanager
@@ -53,8 +83,13 @@ def run_s3_server(
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     events = [] if event_url is None else ["--event-webhook-url", event_url]
+    users = directory.with_name(f"{directory.name}-users")
+    users.mkdir()
     process = subprocess.Popen(
-        [binary, "--port", f"127.0.0.1:{port}", "--quiet", *events, "posix", directory],
+        [
+            *(binary, "--port", f"127.0.0.1:{port}", "--quiet", "--iam-dir", users, *events),
+            *("posix", directory),
+        ],
         env={**os.environ, "ROOT_ACCESS_KEY": ACCESS_KEY, "ROOT_SECRET_KEY": SECRET_KEY},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -67,6 +102,7 @@ def run_s3_server(
             bucket=bucket,
             directory=directory / bucket,
             pid=process.pid,
+            binary=binary,
             options={
                 "endpoint": f"http://127.0.0.1:{port}",
                 "region": "us-east-1",
