@@ -413,7 +413,7 @@ def features_page() -> Iterator[str]:
         "the table uses the feature. A table with a feature that is not in this list is rejected "
         "by name, before anything is written; `inspect` still works if it is a writer-only feature."
     )
-    headings = ("feature", "read", "rewrite", "append", "inspect", "checkpoint", "why")
+    headings = ("feature", "read", "rewrite", "append", "inspect", "checkpoint", "vacuum", "why")
     yield table(headings, _feature_rows())
     yield "Some table properties and schemas are not supported either:"
     yield table(
@@ -475,7 +475,7 @@ _STORES = (
 def _feature_rows() -> Iterator[tuple[str, ...]]:
     for feature in FEATURES.values():
         verdicts = (feature.read, feature.rewrite, feature.append, feature.inspect)
-        verdicts += (feature.checkpoint,)
+        verdicts += (feature.checkpoint, feature.vacuum)
         yield code(feature.name), *(str(verdict) for verdict in verdicts), feature.reason
 
 

@@ -283,14 +283,37 @@ def test_void_columns_are_null(store):
     assert read(worker, file).to_pylist() == [{"id": 1, "nothing": None}]
 
 
-def test_variants_are_read_as_their_two_parts_and_refused_when_shredded(store):
+def test_variants_are_read_as_their_two_parts(store):
     worker = worker_of(store, column("v", "variant"))
     whole = put_file(store, {"v": [{"value": b"\x00", "metadata": b"\x01"}, None]})
     assert read(worker, whole)["v"].to_pylist() == [{"metadata": b"\x01", "value": b"\x00"}, None]
 
-    shredded = put_file(store, {"v": [{"metadata": b"", "value": b"", "typed_value": 1}]})
-    with pytest.raises(RefusedError, match="shredded"):
-        read(worker, shredded)
+
+SHREDDED_UNSIGNED = pa.struct([("metadata", pa.binary()), ("typed_value", pa.uint64())])
+
+
+def test_shredded_variants_are_read_as_if_they_were_not(store):
+    worker = worker_of(store, column("v", "variant"))
+    shredded = put_file(
+        store,
+        {
+            "v": [
+                {"metadata": b"\x01\x00\x00", "value": None, "typed_value": 1},
+                {"metadata": b"\x01\x00\x00", "value": b"\x00", "typed_value": None},
+                None,
+            ]
+        },
+    )
+    values = [b"\x0c\x01", b"\x00"]
+    expected = [{"metadata": b"\x01\x00\x00", "value": value} for value in values]
+    assert read(worker, shredded)["v"].to_pylist() == [*expected, None]
+
+
+def test_shredded_variants_of_a_type_that_variants_lack_are_refused_by_name(store):
+    typed = pa.array([{"metadata": b"\x01\x00\x00", "typed_value": 1}], SHREDDED_UNSIGNED)
+    with pytest.raises(RefusedError, match="variant 'v' as uint64") as caught:
+        read(worker_of(store, column("v", "variant")), put_file(store, {"v": typed}))
+    assert caught.value.attributes["feature"] == "variantShredding"
 
 
 def test_deleted_rows_are_counted_over_all_row_groups(store):

@@ -5,14 +5,63 @@ from __future__ import annotations
 import json
 import shutil
 
+import pyarrow.parquet as pq
 import pytest
 
+from lakehand import open_table
 from support.demanding_tables import DEMANDING_TABLES
 from support.exact_values import exact_rows
 from support.forced_compactions import compact_here
-from support.rows import delta_rs_rows, lakehand_rows, spark_rows
+from support.rows import delta_rs_rows, delta_table, lakehand_rows, spark_rows
+from support.variant_json import variant_to_json
 
 BY_NAME = {table.name: table for table in DEMANDING_TABLES}
+
+
+#: Every variant of a row as JSON, in a string of its own.
+VARIANTS_AS_TEXT = (
+    "id",
+    "to_json(v) AS v",
+    "to_json(s.v) AS s",
+    "transform(l, x -> to_json(x)) AS l",
+    "transform_values(m, (k, x) -> to_json(x)) AS m",
+)
+
+
+def bag(rows):
+    """Return rows whose strings are JSON, in an order of their own."""
+    return sorted(json.dumps(parsed(row), sort_keys=True) for row in rows)
+
+
+def parsed(value):
+    match value:
+        case dict():
+            return {key: parsed(inner) for key, inner in value.items()}
+        case list():
+            return [parsed(inner) for inner in value]
+        case str():
+            return json.loads(value)
+    return value
+
+
+def ours_as_text(row):
+    return {
+        "id": row["id"],
+        "v": as_text(row["v"]),
+        "s": as_text((row["s"] or {}).get("v")),
+        "l": None if row["l"] is None else [as_text(value) for value in row["l"]],
+        "m": None if row["m"] is None else {key: as_text(value) for key, value in row["m"]},
+    }
+
+
+def as_text(variant):
+    return variant and variant_to_json(variant["metadata"], variant["value"])
+
+
+def is_shredded(path):
+    files = delta_table(path).snapshot().file_count
+    newest = sorted(path.glob("*.parquet"), key=lambda file: file.stat().st_mtime_ns)[-files:]
+    return all("typed_value" in str(pq.ParquetFile(file).schema_arrow) for file in newest)
 
 
 @pytest.fixture(params=BY_NAME, ids=lambda name: name.replace(" ", "-"))
@@ -46,6 +95,24 @@ def test_every_engine_reads_the_same_rows_after_a_compaction(oracle, demanding, 
     assert exact_rows(spark_rows(oracle, path, columns=demanding.columns)) == before
     assert exact_rows(lakehand_rows(path)) == ours
     assert theirs is None or exact_rows(delta_rs_rows(path)) == theirs
+
+
+@pytest.mark.parametrize("demanding", [BY_NAME["shredded variant"]], ids=["shredded-variant"])
+def test_copied_row_groups_stay_shredded_and_rewritten_rows_do_not(oracle, demanding, path):
+    before = oracle.rows(path, columns=demanding.columns)
+    each = oracle.rows(path, columns=VARIANTS_AS_TEXT)
+    assert bag(map(ours_as_text, lakehand_rows(path).to_pylist())) == bag(map(json.loads, each))
+
+    copied = compact_here(path, method="copy")
+    assert copied.methods.copy == 1
+    assert oracle.rows(path, columns=demanding.columns) == before
+    assert is_shredded(path)
+
+    oracle.write(path, demanding.table.query, files=1)
+    compact_here(path, method="recode")
+    assert oracle.rows(path, columns=demanding.columns) == sorted(before * 2)
+    assert not is_shredded(path)
+    assert open_table(str(path)).verify().findings == ()
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,10 @@ _LEGACY = {
     "spark.sql.parquet.int96RebaseModeInWrite": "LEGACY",
     "spark.sql.session.timeZone": "America/Los_Angeles",
 }
+_SHREDDING = {
+    "spark.sql.variant.writeShredding.enabled": "true",
+    "spark.sql.variant.inferShreddingSchema": "true",
+}
 _TIMESTAMP_TYPE = "spark.sql.parquet.outputTimestampType"
 _ANCIENT = (
     "SELECT id, concat('n', id) AS name, date_add(DATE'1582-09-01', CAST(id AS INT)) AS day,"
@@ -60,6 +64,29 @@ def _ancient(name: str, session: dict[str, str], *, is_continued: bool = False) 
     return DemandingTable(table=table, session=session, is_continued=is_continued)
 
 
+def _variants(name: str, session: dict[str, str]) -> DemandingTable:
+    """Return a table of variants at every place; with `session` they are shredded where it can."""
+    is_shredded = {"delta.enableVariantShredding": "true"} if session else {}
+    table = FeaturedTable(
+        name=name,
+        columns="id BIGINT, v VARIANT, s STRUCT<v: VARIANT>, l ARRAY<VARIANT>,"
+        " m MAP<STRING, VARIANT>",
+        query="SELECT id, IF(id % 3 = 0, NULL, parse_json(concat('{\"a\": [', id, ', 1.5],"
+        ' "b": {"c": "x\', id, \'", "odd\', id DIV 10 % 2, \'": null}, "d": \', id % 5 = 0,'
+        " '}'))) AS v,"
+        " CASE id DIV 10 % 4 WHEN 0 THEN NULL WHEN 1 THEN named_struct('v', NULL) ELSE"
+        "  named_struct('v', parse_json(IF(id DIV 10 % 4 = 2, '1', '{\"k\": 1e100}'))) END AS s,"
+        " CASE id % 3 WHEN 0 THEN NULL WHEN 1 THEN array() ELSE"
+        "  array(parse_json('\"x\"'), NULL) END AS l,"
+        " IF(id % 5 = 0, NULL, map('k', parse_json('{\"in\": [true]}'), '', NULL)) AS m"
+        " FROM range(100)",
+        properties=is_shredded,
+        delta_rs_reads=False,
+    )
+    columns = ("id", "to_json(struct(v, s, l, m)) AS variants")
+    return DemandingTable(table=table, session=session, columns=columns)
+
+
 DEMANDING_TABLES = (
     _ancient("ancient dates of the new calendar", {}),
     _ancient("ancient dates of the old calendar", _LEGACY),
@@ -90,18 +117,8 @@ DEMANDING_TABLES = (
             " IF(id % 7 = 0, double('NaN'), double('-Infinity')) AS d FROM range(100)",
         ),
     ),
-    DemandingTable(
-        table=FeaturedTable(
-            name="variant",
-            columns="id BIGINT, v VARIANT, s STRUCT<v: VARIANT>, l ARRAY<VARIANT>",
-            query="SELECT id, IF(id % 3 = 0, NULL, parse_json(concat('{\"a\": [', id, ']}'))) AS v,"
-            " IF(id % 4 = 0, NULL, named_struct('v', IF(id % 2 = 0, NULL, parse_json('1')))) AS s,"
-            " CASE id % 3 WHEN 0 THEN NULL WHEN 1 THEN array() ELSE"
-            "  array(parse_json('\"x\"'), NULL) END AS l FROM range(100)",
-            delta_rs_reads=False,
-        ),
-        columns=("id", "to_json(struct(v, s, l)) AS variants"),
-    ),
+    _variants("variant", {}),
+    _variants("shredded variant", _SHREDDING),
     DemandingTable(
         table=FeaturedTable(
             name="partitions of every type",

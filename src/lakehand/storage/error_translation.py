@@ -19,15 +19,29 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _STATUS = re.compile(r"non-2xx status code: (\d{3})")
-_CODE = re.compile(r"<Code>(\w+)</Code>")
+# In the second form obstore tells which of many deletions failed.
+_CODE = re.compile(r"<Code>(\w+)</Code>|\(code: (\w+)\)")
 _CONFLICT = 409
 _NOT_IMPLEMENTED = 501
 _RANGE_NOT_SATISFIABLE = 416
-_DENIED = frozenset({401, 403})
+_FORBIDDEN = 403
+_DENIED = frozenset({401, _FORBIDDEN})
 _CONDITIONAL = frozenset({"put-if-absent", "put-if-match"})
 _LATER = frozenset({408, 425, 429, 500, 502, 503, 504})
 _REDIRECTS = frozenset({301, 302, 307, 308})
 _DENIED_CODES = frozenset({"ExpiredToken", "InvalidToken", "InvalidAccessKeyId", "AccessDenied"})
+_UNKNOWN_KEY_CODES = frozenset({"InvalidAccessKeyId", "InvalidToken", "SignatureDoesNotMatch"})
+_EXPIRED_CODES = frozenset({"ExpiredToken", "RequestExpired", "TokenRefreshRequired"})
+# Amazon's answers name the permission that is missing, also that of a key (kms:GenerateDataKey).
+_NAMED_PERMISSION = re.compile(r"not authorized to perform: ([a-z0-9]+:\w+)")
+_S3_PERMISSIONS = {
+    "get": "s3:GetObject",
+    "head": "s3:GetObject",
+    "list": "s3:ListBucket",
+    "put": "s3:PutObject",
+    "put-if-absent": "s3:PutObject",
+    "delete": "s3:DeleteObject",
+}
 _FULL_CODES = frozenset({"QuotaExceeded", "StorageFull", "XMinioStorageFull"})
 # Azure's codes for an existing key.
 _TAKEN_CODES = frozenset({"BlobAlreadyExists", "PathAlreadyExists"})
@@ -63,22 +77,26 @@ class Failure:
     is_redirect: bool
     #: Whether the client found that a range starts after the end of the object it was sent.
     starts_too_late: bool
+    #: Permission that the store names as missing.
+    permission: str | None = None
 
     @classmethod
     def of(cls, error: Exception, operation: str) -> Failure:
         text = str(error)
         status = _STATUS.search(text)
         code = _CODE.search(text)
+        permission = _NAMED_PERMISSION.search(text)
         silence = next((why for sign, why in _NO_ANSWER.items() if sign in text), None)
         return cls(
             operation=operation,
             kind=type(error),
             status=int(status[1]) if status else None,
-            code=code[1] if code else None,
+            code=code[1] or code[2] if code else None,
             silence=None if status else silence,
             needs_credentials=any(endpoint in text for endpoint in _CREDENTIAL_ENDPOINTS),
             is_redirect="received redirect" in text.lower(),
             starts_too_late="StartTooLarge" in text,
+            permission=permission[1] if permission else None,
         )
 
     @property
@@ -152,7 +170,7 @@ _RULES = (
     _Rule(
         lambda failure: failure.is_denied,
         errors.AccessDeniedError,
-        "check the credentials and their permissions",
+        "check the credentials",
     ),
     _Rule(
         lambda failure: (
@@ -203,5 +221,20 @@ def _translate(failure: Failure, path: str) -> errors.StorageError:
         operation=failure.operation,
         store_code=failure.code,
         status=failure.status,
-        hint=rule.hint,
+        hint=_denial_hint(failure, path) or rule.hint,
     )
+
+
+def _denial_hint(failure: Failure, path: str) -> str | None:
+    """Return what to do about a request that the store refused; None for any other failure."""
+    if failure.needs_credentials or not failure.is_denied:
+        return None
+    if failure.code in _EXPIRED_CODES:
+        return "the credentials have expired; renew them"
+    permission = failure.permission
+    is_forbidden = failure.status == _FORBIDDEN or failure.code == "AccessDenied"
+    if permission is None and is_forbidden and path.startswith(("s3:", "s3a:")):
+        permission = _S3_PERMISSIONS.get(failure.operation)
+    if permission is None or failure.code in _UNKNOWN_KEY_CODES:
+        return "check the credentials and their permissions"
+    return f"the credentials lack the permission {permission}, or are wrong"

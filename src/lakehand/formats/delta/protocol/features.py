@@ -115,6 +115,7 @@ _COORDINATOR_PROPERTIES = (
     "delta.coordinatedCommits.commitCoordinator-preview",
     "delta.coordinatedCommits.commitCoordinator",
 )
+_HINT = "nothing was written; use an engine that supports the feature, or remove it"
 _logger = get_logger(__name__)
 
 
@@ -148,6 +149,8 @@ class Feature:
     vacuum: Verdict = YES
     #: Why, in words for the user.
     reason: str
+    #: What to do about a refusal.
+    hint: str = _HINT
     #: Whether the table makes use of it.
     is_active: Callable[[Metadata], bool] = always
 
@@ -168,10 +171,10 @@ class Binding:
     can_be_forced: bool = False
 
 
-def _closed(name: str, reason: str, *, inspect: Verdict = NO) -> Feature:
+def _closed(name: str, reason: str, *, inspect: Verdict = NO, hint: str = _HINT) -> Feature:
     """Return a reader feature that keeps lakehand out of the table."""
     return Feature(
-        name=name, is_reader_feature=True, reason=reason, inspect=inspect,
+        name=name, is_reader_feature=True, reason=reason, inspect=inspect, hint=hint,
         read=NO, rewrite=NO, append=NO, checkpoint=NO, vacuum=NO,
     )  # fmt: skip
 
@@ -189,9 +192,16 @@ _EXPRESSIONS = (
     "new rows are checked against the table's SQL expressions; expressions that might evaluate "
     "differently in Spark are refused"
 )
-_VARIANT = "existing variant values are copied; new ones are not encoded"
-_SHREDDED = "shredded variant columns cannot be reassembled by this version"
+_VARIANT = "existing variant values are read and rewritten; new ones are not encoded"
+_SHREDDED = (
+    "shredded variants are read; copied row groups stay shredded, and rewritten rows are stored"
+    " unshredded; new variant values are not encoded"
+)
 _CATALOG = "commits go through a catalog, so the log in storage may be incomplete"
+_CATALOG_HINT = (
+    "nothing was written; only the catalog knows the newest version: maintain the table with an"
+    " engine that commits through it, or drop the feature (`ALTER TABLE ... DROP FEATURE`)"
+)
 _ADAPTIVE = "the state of the table is stored in manifests that this version cannot read"
 _MOVED = "the table was redirected to another location"
 _TYPES = "this version neither reads nor writes values of this type"
@@ -280,7 +290,11 @@ FEATURES: Mapping[str, Feature] = {
         ),
         *(
             Feature(
-                name=name, is_reader_feature=True, read=NO, rewrite=NO, append=NO, reason=_SHREDDED
+                name=name,
+                is_reader_feature=True,
+                append=IDLE,
+                reason=_SHREDDED,
+                is_active=has_type("variant"),
             )
             for name in ("variantShredding", "variantShredding-preview")
         ),
@@ -302,8 +316,8 @@ FEATURES: Mapping[str, Feature] = {
             name="materializePartitionColumns",
             reason="partition columns are also written to the data files",
         ),
-        _closed("catalogManaged", _CATALOG),
-        _closed("catalogOwned-preview", _CATALOG),
+        _closed("catalogManaged", _CATALOG, hint=_CATALOG_HINT),
+        _closed("catalogOwned-preview", _CATALOG, hint=_CATALOG_HINT),
         Feature(
             name="coordinatedCommits-preview",
             rewrite=IDLE,
@@ -311,6 +325,7 @@ FEATURES: Mapping[str, Feature] = {
             checkpoint=IDLE,
             vacuum=IDLE,
             reason=_CATALOG,
+            hint=_CATALOG_HINT,
             is_active=has_any_property(*_COORDINATOR_PROPERTIES),
         ),
         _closed("adaptiveMetadata", _ADAPTIVE),
@@ -469,14 +484,16 @@ def _require(operation: Operation, name: str, metadata: Metadata, table: str) ->
         raise _refusal(operation, name, "lakehand does not know this feature", table)
     verdict = feature.verdict(operation)
     if verdict is NO or (verdict is IDLE and feature.is_active(metadata)):
-        raise _refusal(operation, name, feature.reason, table)
+        raise _refusal(operation, name, feature.reason, table, hint=feature.hint)
 
 
-def _refusal(operation: str, feature: str, reason: str, table: str) -> RefusedError:
+def _refusal(
+    operation: str, feature: str, reason: str, table: str, *, hint: str = _HINT
+) -> RefusedError:
     return RefusedError(
         f"{operation} is refused on {table}, because of its feature {feature}: {reason}",
         table=table,
         operation=operation,
         feature=feature,
-        hint="nothing was written; use an engine that supports the feature, or remove it",
+        hint=hint,
     )

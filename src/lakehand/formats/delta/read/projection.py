@@ -23,6 +23,13 @@ from lakehand.formats.delta.protocol.schema import (
     physical_name,
 )
 from lakehand.parquet.columns import FileColumn, is_any_list
+from lakehand.parquet.variant_shredding import (
+    METADATA,
+    TYPED_VALUE,
+    VALUE,
+    reassemble,
+    unreadable_type,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -134,7 +141,7 @@ _RULES: Mapping[Callable[[pa.DataType], bool], Callable[[pa.DataType, pa.DataTyp
 }
 
 
-_VARIANT_PARTS = ("metadata", "value")
+_VARIANT_PARTS = (METADATA, VALUE)
 
 
 class Projection(Protocol):
@@ -244,6 +251,16 @@ class _Struct:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class _ShreddedVariant:
+    type: pa.DataType
+    leaves: tuple[int, ...]
+
+    def apply(self, array: pa.Array) -> pa.Array:
+        parts = [cast_values(array.field(METADATA), pa.binary()), reassemble(array)]
+        return pa.StructArray.from_arrays(parts, fields=list(self.type), mask=array.is_null())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class _List:
     type: pa.DataType
     element: Projection
@@ -327,9 +344,8 @@ def _project_struct(
 
 
 def _project_variant(found: FileColumn, type_: pa.DataType, *, place: str) -> Projection:
-    if named("typed_value", found.parts) is not None:
-        message = f"the file holds the variant {place!r} shredded, which lakehand cannot read"
-        raise RefusedError(message, operation="read", feature="variantShredding")
+    if found.type.get_field_index(TYPED_VALUE) >= 0:
+        return _project_shredded(found, type_, place=place)
     parts = [named(name, found.parts) for name in _VARIANT_PARTS]
     if any(part is None for part in parts):
         raise SchemaMismatchError(f"the file holds {place!r} without both parts of a variant")
@@ -337,6 +353,21 @@ def _project_variant(found: FileColumn, type_: pa.DataType, *, place: str) -> Pr
         (part.name, _Value(type=pa.binary(), leaves=part.leaves)) for part in parts if part
     )
     return _Struct(type=type_, members=members, leaves=found.leaves)
+
+
+def _project_shredded(found: FileColumn, type_: pa.DataType, *, place: str) -> Projection:
+    names = {part.name: part for part in found.parts}
+    if METADATA not in names or not names.keys() <= {METADATA, VALUE, TYPED_VALUE}:
+        raise SchemaMismatchError(f"the file holds {place!r} in parts that no shredded variant has")
+    unreadable = unreadable_type(names[TYPED_VALUE].type)
+    if unreadable is not None:
+        raise RefusedError(
+            f"the file holds values of the variant {place!r} as {unreadable}, which lakehand"
+            " cannot read",
+            operation="read",
+            feature="variantShredding",
+        )
+    return _ShreddedVariant(type=type_, leaves=found.leaves)
 
 
 def _joined(groups: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
