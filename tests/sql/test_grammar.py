@@ -136,6 +136,9 @@ def test_other_statements_are_parsed(text):
         "/lake/a--b": TableName(text="/lake/a--b", is_path=True),
         "s3://lake/a/b": TableName(text="s3://lake/a/b", is_path=True),
         "./a": TableName(text="./a", is_path=True),
+        "lake/a-b.c": TableName(text="lake/a-b.c", is_path=True),
+        "events/* a comment */": TableName(text="events"),
+        "events -- a comment with a /\n": TableName(text="events"),
     }.items(),
 )
 def test_a_table_is_a_path_a_url_or_a_name(written, table):

@@ -176,10 +176,10 @@ def _maintain_one(
         ]
     )
     print_report(report, maintenance_screen, as_json=as_json)
-    return _exit_code(report)
+    return maintenance_exit_code(report)
 
 
-def _exit_code(report: MaintenanceReport) -> int:
+def maintenance_exit_code(report: MaintenanceReport) -> int:
     """Return the exit code of the failed steps, if they agree, and 1 if they do not."""
     if not report.errors:
         return 0

@@ -7,16 +7,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich import box
-from rich.table import Table as Grid
-from rich.text import Text
 
-from lakehand.cli.output import print_document, print_list, print_screen
+from lakehand.cli.maintain import maintenance_exit_code
+from lakehand.cli.output import print_document
 from lakehand.cli.progress_bar import progress_bar
-from lakehand.cli.screen import figures_grid
 from lakehand.cli.service_options import config_option, open_client, store_option
 from lakehand.cli.shared_options import json_option, logging_options, storage_option
+from lakehand.cli.sql_screens import print_result_screen
 from lakehand.errors import EXIT_FAILED, EXIT_UNHEALTHY
+from lakehand.model.maintenance import MaintenanceReport
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -27,10 +26,6 @@ if TYPE_CHECKING:
     from lakehand.sql.sql_session import SqlSession
 
 _FORMATS = ("table", "json", "csv", "arrow")
-#: Values longer than this are cut on a screen; other formats have them whole.
-_SHOWN_CHARACTERS = 200
-#: More rows than this are not drawn with lines around them: a list can be searched.
-_DRAWN_COLUMNS = 12
 
 
 def _read_parameters(
@@ -79,8 +74,7 @@ def sql(
     form = "json" if as_json else form
     with _open_session(**service) as session:
         if statement is not None:
-            with progress_bar():
-                result = session.run(statement, parameters)
+            result = run_statement(session, statement, parameters)
             print_result(result, form)
             return exit_code(result)
         if sys.stdin.isatty() and sys.stdout.isatty():
@@ -135,15 +129,33 @@ def _run_input(session: SqlSession, form: str) -> int:
 
     code = 0
     for statement in split_statements(sys.stdin.read()):
-        result = session.run(statement)
+        result = run_statement(session, statement)
         print_result(result, form)
         code = code or exit_code(result)
     return code
 
 
+def run_statement(
+    session: SqlSession, text: str, parameters: Mapping[str, str] | None = None
+) -> SqlResult:
+    """Run a statement; one that runs an operation here has a progress bar."""
+    from lakehand.sql.grammar import parse_statement
+    from lakehand.sql.statements import RunVerb
+
+    statement = parse_statement(text, parameters)
+    if session.client is None and isinstance(statement, RunVerb):
+        with progress_bar():
+            return session.execute(statement)
+    return session.execute(statement)
+
+
 def exit_code(result: SqlResult) -> int:
     """Return the exit code of a statement, as that of the command with the same name."""
-    report = result.report or {}
+    report = result.report
+    if report is None:  # Rows, or a job that goes on.
+        return 0
+    if isinstance(result.value, MaintenanceReport):
+        return maintenance_exit_code(result.value)
     if result.statement == "verify" and report.get("outcome") == "damaged":
         return EXIT_UNHEALTHY
     if result.statement == "repair" and report["refused" if report["dry_run"] else "remaining"]:
@@ -159,45 +171,5 @@ def print_result(result: SqlResult, form: str, *, is_vertical: bool = False) -> 
         click.echo(result.to_csv(), nl=False)
     elif form == "arrow":
         sys.stdout.buffer.write(result.to_ipc())
-    elif result.rows is None:
-        _print_report(result)
     else:
-        _print_rows(result, is_vertical=is_vertical)
-
-
-def _print_report(result: SqlResult) -> None:
-    if result.job is not None and result.report is None:
-        job = result.job
-        print_screen(Text(f"job {job['id']}: {job['verb']}: {job['state']}"))
-        return
-    (row,) = result.to_pylist()
-    print_screen(figures_grid((name, _cell(value)) for name, value in row.items()))
-
-
-def _print_rows(result: SqlResult, *, is_vertical: bool) -> None:
-    rows, names = result.to_pylist(), result.to_arrow().column_names
-    if is_vertical or (len(rows) == 1 and len(names) > _DRAWN_COLUMNS):
-        for number, row in enumerate(rows):
-            if len(rows) > 1:
-                print_screen(Text(f"row {number + 1}", style="dim"))
-            print_screen(figures_grid((name, _cell(row[name])) for name in names))
-    else:
-        grid = Grid(box=box.ROUNDED, header_style="bold")
-        for field in result.to_arrow().schema:
-            is_number = str(field.type).startswith(("int", "float", "double", "decimal"))
-            justify = "right" if is_number else "left"
-            grid.add_column(field.name, justify=justify, overflow="fold")  # type: ignore[arg-type]
-        for row in rows:
-            grid.add_row(*(Text(_cell(row[name])) for name in names))
-        print_list(grid)
-    more = "; there are more, which LIMIT and WHERE choose from" if result.truncated else ""
-    print_screen(Text(f"{len(rows):,} row{'' if len(rows) == 1 else 's'}{more}", style="dim"))
-
-
-def _cell(value: Any) -> str:
-    import json
-
-    if value is None:
-        return "-"
-    text = value if isinstance(value, str) else json.dumps(value)
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]} …"
+        print_result_screen(result, is_vertical=is_vertical)
