@@ -43,6 +43,10 @@ VERBS = {
         "compact",
         {"target.file.size": "64MB", "min-files": 2, "prove": "counts"},
     ),
+    "COMPACT TABLE t WITH (a = -1, b = [1, 'x'], c = 5min, d = NULL, 'e.f' = (1.5, true))": (
+        "compact",
+        {"a": -1, "b": [1, "x"], "c": "5min", "d": None, "e.f": [1.5, True]},
+    ),
     "OPTIMIZE t": ("optimize", {}),
     "OPTIMIZE TABLE t FULL": ("optimize", {"full": True}),
     "OPTIMIZE t WHERE a > 1 ZORDER BY a, b": (

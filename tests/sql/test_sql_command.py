@@ -13,8 +13,8 @@ import pytest
 
 import lakehand
 from lakehand.cli.main import run
-from lakehand.cli.sql_screens import _SCREENS, _SERVICE_SCREENS
-from lakehand.cli.sql_screens import _screen as _screen_of
+from lakehand.cli.sql import _SCREENS, _SERVICE_SCREENS
+from lakehand.cli.sql import _screen as _screen_of
 from lakehand.cli.sql_shell import Completer, Shell, history_file
 from lakehand.sql import grammar as sql_grammar
 from lakehand.sql.sql_session import SqlSession
