@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from sqlalchemy import text
 
 import lakehand
 from lakehand.formats.delta.log import summaries
@@ -15,11 +17,12 @@ from lakehand.service.config import parse_config
 from lakehand.service.notifications import Notification, Notifications
 from lakehand.service.reader_main import read_table
 from lakehand.service.scheduler import Scheduler
-from lakehand.service.scores import head_start
+from lakehand.service.scores import MEASURES, head_start
 from lakehand.service.store.database_schema import MEASUREMENTS
 from lakehand.service.store.job_queue import JobQueue
 from lakehand.service.store.records import AttemptEnd
 from lakehand.service.store.summary_store import SummaryStore
+from lakehand.service.store.system_tables import create_views, read_system_table
 from lakehand.service.store.table_registry import TableRegistry
 from lakehand.service.store.worker_registry import WorkerRegistry
 from lakehand.service.table_reader import BackgroundReader
@@ -128,6 +131,41 @@ def test_a_table_of_which_nothing_is_due_gets_no_job(service, clock):
     clock.advance(100)
     tick = service.scheduler.tick()
     assert (tick.looked_at, tick.assessed, tick.queued) == (1, 0, 0)
+
+
+def test_system_scores_has_each_ratio_of_each_step_against_its_threshold(service, clock):
+    table = service.settle()
+    append(table, 5)
+    clock.advance(100)
+    service.scheduler.tick()
+
+    rows = read_system_table(service.database, "scores", max_rows=100).to_pylist()
+    found = {row["measure"]: row for row in rows}
+    assert len(rows) == len(found)
+    assert {(row["step"], name, row["setting"]) for name, row in found.items()} == {
+        (step, name, setting) for step, names in MEASURES.items() for name, setting in names.items()
+    }
+    due = {name: (row["value"], row["threshold"]) for name, row in found.items() if row["is_due"]}
+    assert due == {"small_files_of_a_partition": (5.0, 4.0)}
+    small = found["small_files_of_a_partition"]
+    assert (small["ratio"], small["table"], small["table_id"]) == (1.25, "a", service.table.id)
+    assert small["step_score"] == pytest.approx(small["benefit_seconds"] / small["core_seconds"])
+    assert json.loads(small["reasons"]) == [
+        "5 small files, compaction would save 4 (due from 4 in a partition)"
+    ]
+    assert found["commits_since_checkpoint"]["ratio"] == 0.6
+    assert found["seconds_since_vacuum"]["value"] == 100.0
+    if not service.database.is_sqlite:
+        check_the_view(service.database, rows)
+
+
+def check_the_view(database, rows):
+    """The view of PostgreSQL has the same rows."""
+    create_views(database)
+    with database.transaction() as connection:
+        stored = connection.execute(text("SELECT * FROM lakehand_system.scores")).mappings().all()
+        connection.execute(text("DROP SCHEMA lakehand_system CASCADE"))
+    assert [{**row, "reasons": json.dumps(row["reasons"])} for row in stored] == rows
 
 
 def test_what_is_due_is_queued_with_its_score_and_reasons(service, clock):

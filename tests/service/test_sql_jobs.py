@@ -92,6 +92,11 @@ def test_async_returns_the_job_and_other_options_are_another_job(client, queue):
     assert other.job["options"]["where"] == "id = 1"
 
 
+def test_a_statement_waits_for_a_job_that_no_worker_takes_as_long_as_it_is_told(client, queue):
+    result = SqlSession(client=client, wait_seconds=0.1).run("VACUUM orders")
+    assert (result.report, result.job["state"]) == (None, "queued")
+
+
 def test_errors_of_a_job_are_raised_as_they_were(client, queue):
     error = CommitConflictError("another writer was faster").to_json()
     worker = run_while(queue, state="failed", error=error)

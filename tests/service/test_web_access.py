@@ -12,9 +12,11 @@ from starlette.routing import Route
 from lakehand.cli.main import run
 from lakehand.errors import ConfigError, ValidationError
 from lakehand.service.config_sections import WebSection
+from lakehand.service.store.records import FoundTable
 from lakehand.service.store.token_registry import hash_of
 from lakehand.web.access import AccessRules
 from lakehand.web.app import ENDPOINTS
+from support.small_tables import fingerprint, make_table
 from support.web_apps import WebApp, fill
 
 OPEN = {"/healthz", "/readyz", "/login", "/static"}
@@ -49,14 +51,61 @@ def _routes(web):
 
 def test_a_viewer_is_refused_on_every_route_that_changes_something(web):
     viewer = _bearer(web, "viewer")
-    unsafe = [
-        one for one in _routes(web) if one[0] != "GET" and one[1] not in {"/login", "/logout"}
-    ]
+    allowed = {"/login", "/logout", "/api/v1/sql"}
+    unsafe = [one for one in _routes(web) if one[0] != "GET" and one[1] not in allowed]
     assert len(unsafe) > 25
     before = [web.jobs.listed(), web.tables.listed(), web.tokens.listed()]
     for method, path in unsafe:
         assert web.ask(method, path, {}, **viewer).status == 403, (method, path)
     assert [web.jobs.listed(), web.tables.listed(), web.tokens.listed()] == before
+
+
+#: What a viewer may run, and what not.
+READING = (
+    "SELECT count(*) AS n FROM system.jobs",
+    "WITH j AS (SELECT * FROM system.jobs) SELECT * FROM j",
+    "SHOW JOBS",
+    "DESCRIBE HISTORY orders",
+    "DESCRIBE DETAIL orders",
+    "EXPLAIN MAINTENANCE OF orders",
+    "EXPLAIN VACUUM orders WITH (dry_run = false)",
+)
+CHANGING = (
+    "VACUUM orders DRY RUN",
+    "VACUUM orders ASYNC",
+    "OPTIMIZE orders",
+    "RESTORE orders TO VERSION AS OF 0",
+    "ALTER TABLE orders SET TBLPROPERTIES (x = 1)",
+    "ALTER TABLE orders PAUSE",
+    "CANCEL JOB 1",
+    "RETRY JOB 1",
+    "/* SELECT */ VACUUM orders",
+)
+
+
+def test_a_viewer_may_run_statements_that_change_nothing(database, store_url, tmp_path):
+    path = make_table(tmp_path / "orders", commits=1)
+    web = WebApp(database, {"web": {"auth": "token"}, "service": {"store": store_url}})
+    web.tables.add(FoundTable(url=path.as_uri(), format="delta", name="orders"), source="manual")
+    viewer, before = _bearer(web, "viewer"), fingerprint(path)
+
+    def post(statement, **headers):
+        return web.ask("POST", "/api/v1/sql", {"statement": statement}, **headers)
+
+    for statement in READING:
+        assert post(statement, **viewer).status == 200, statement
+        assert post(statement).status == 401
+    for statement in CHANGING:
+        answer = post(statement, **viewer)
+        assert (answer.status, answer.json["error"]["code"]) == (403, "REQUEST_REFUSED"), statement
+    assert post("OPTIMISE orders", **viewer).status == 400
+    for elsewhere in ("storage.endpoint = 'http://10.0.0.1'", "remote = 'sc://10.0.0.1'"):
+        answer = post(f"EXPLAIN VACUUM orders WITH ({elsewhere})", **viewer)
+        assert (answer.status, answer.json["error"]["code"]) == (400, "SQL_ERROR"), elsewhere
+    assert fingerprint(path) == before
+    assert web.jobs.listed() == []
+    assert web.tables.listed()[0].overrides == {}
+    assert post("ALTER TABLE orders PAUSE", **_bearer(web, "operator")).status == 200
 
 
 def test_a_request_without_a_token_is_refused_on_every_route(web):

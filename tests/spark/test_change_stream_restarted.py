@@ -5,27 +5,22 @@ from __future__ import annotations
 import random
 import signal
 
-import pyarrow as pa
 import pytest
 
 import lakehand
-from support.killed_streams import run_stream
+from support.killed_streams import feed_rows, run_killed_stream, run_stream
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 FEED = {"delta.enableChangeDataFeed": "true", "delta.enableDeletionVectors": "true"}
 
 
-def rows(ids):
-    return pa.table({"id": pa.array(ids, pa.int64()), "part": [f"p{i % 3}" for i in ids]})
-
-
-def new_feed(folder):
-    table = lakehand.create_table(folder / "feed", rows([1]).schema, properties=FEED)
-    for first in range(0, 60, 20):
-        table.append(rows(range(first, first + 20)))
+def new_feed(folder, appends=3):
+    table = lakehand.create_table(folder / "feed", feed_rows([1]).schema, properties=FEED)
+    for first in range(0, 20 * appends, 20):
+        table.append(feed_rows(range(first, first + 20)))
     table.delete(where="id % 7 = 0", engine="local")
-    table.upsert(rows([1, 2, 100]), key=["id"], engine="local")
+    table.upsert(feed_rows([1, 2, 100]), key=["id"], engine="local")
     return table
 
 
@@ -40,15 +35,17 @@ def in_feed(table):
 
 
 def test_a_stream_of_changes_killed_around_its_commits_copies_each_change_once(tmp_path):
-    table = new_feed(tmp_path)
+    """Spark is started once: its Python process is killed, which commits the batches."""
+    table = new_feed(tmp_path, appends=1)
+    steps = [
+        ("before", "table.compact(min_files=2, engine='local')"),
+        ("after", "table.append(rows([200]))"),
+    ]
 
-    assert run_stream(tmp_path, changes=True, die="before", batch=1) == -signal.SIGKILL
-    assert 0 < len(in_sink(tmp_path)) < len(in_feed(table))
-    table.compact(engine="local")
-    table.append(rows([200]))
-    assert run_stream(tmp_path, changes=True) == 0
+    assert run_killed_stream(tmp_path, steps, seconds=300) == 0
 
     assert in_sink(tmp_path) == in_feed(table)
+    assert len(in_feed(table)) > 20
 
 
 @pytest.mark.soak
@@ -56,13 +53,29 @@ def test_a_stream_of_changes_killed_around_its_commits_copies_each_change_once(t
 def test_a_stream_of_changes_killed_50_times_copies_each_change_once(tmp_path):
     chance = random.Random(7)
     table = new_feed(tmp_path)
+    steps = []
     for number in range(50):
-        table.append(rows(range(1000 * number, 1000 * number + 3)))
-        table.append(rows([1000 * number + 500]))
-        table.delete(where=f"id = {1000 * number}", engine="local")
+        first = 1000 * number
+        change = (
+            f"table.append(rows(range({first}, {first} + 3))), table.append(rows([{first} + 500])),"
+        )
+        change += f" table.delete(where='id = {first}', engine='local'),"
         if number % 10 == 0:
-            table.compact(min_files=2, engine="local")
-        die = chance.choice(["before", "after"])
-        assert run_stream(tmp_path, changes=True, die=die, batch=number) == -signal.SIGKILL
+            change += " table.compact(min_files=2, engine='local')"
+        steps.append((chance.choice(["before", "after"]), change))
+    assert run_killed_stream(tmp_path, steps, seconds=7000) == 0
+    assert in_sink(tmp_path) == in_feed(table)
+
+
+@pytest.mark.soak
+def test_a_stream_of_changes_whose_driver_is_killed_copies_each_change_once(tmp_path):
+    table = new_feed(tmp_path)
+
+    assert run_stream(tmp_path, changes=True, die="before", batch=1) == -signal.SIGKILL
+    assert 0 < len(in_sink(tmp_path)) < len(in_feed(table))
+    table.compact(engine="local")
+    table.append(feed_rows([200]))
+    assert run_stream(tmp_path, changes=True, die="after", batch=2) == -signal.SIGKILL
     assert run_stream(tmp_path, changes=True) == 0
+
     assert in_sink(tmp_path) == in_feed(table)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import string
+import re
 from datetime import date
 
 import pytest
@@ -42,6 +42,10 @@ VERBS = {
     "COMPACT TABLE t WITH (target.file.size = '64MB', min-files = 2, prove = counts)": (
         "compact",
         {"target.file.size": "64MB", "min-files": 2, "prove": "counts"},
+    ),
+    "COMPACT TABLE t WITH (a = -1, b = [1, 'x'], c = 5min, d = NULL, 'e.f' = (1.5, true))": (
+        "compact",
+        {"a": -1, "b": [1, "x"], "c": "5min", "d": None, "e.f": [1.5, True]},
     ),
     "OPTIMIZE t": ("optimize", {}),
     "OPTIMIZE TABLE t FULL": ("optimize", {"full": True}),
@@ -136,6 +140,9 @@ def test_other_statements_are_parsed(text):
         "/lake/a--b": TableName(text="/lake/a--b", is_path=True),
         "s3://lake/a/b": TableName(text="s3://lake/a/b", is_path=True),
         "./a": TableName(text="./a", is_path=True),
+        "lake/a-b.c": TableName(text="lake/a-b.c", is_path=True),
+        "events/* a comment */": TableName(text="events"),
+        "events -- a comment with a /\n": TableName(text="events"),
     }.items(),
 )
 def test_a_table_is_a_path_a_url_or_a_name(written, table):
@@ -268,44 +275,63 @@ def test_statements_of_spark_are_not_known(text):
     assert not is_known(text)
 
 
-_SYMBOLS = (
+#: What statements are made worse with: beginnings without an end, and values at their limits.
+_ODD = (
+    *("-", "-1", "/*", "*/", "--", "'", '"', "`", "``", "''", "r'", "(", ")", "[", "]", "(1, [2])"),
+    *("?", ":a", ":", "::", ".", "..", ",", ";", ";;", "=", "\0", "\\", "\n", "/", "a/b", "s3://"),
     *(
-        "t",
-        "a",
-        "delta.`x`",
-        "'s'",
-        "`n`",
-        "(",
-        ")",
-        ",",
-        "=",
-        ";",
-        ".",
-        "-",
-        "1",
-        "2.5",
-        "?",
-        ":p",
+        "1e999",
+        "9" * 5_000,
+        "1.5",
+        "0x1",
+        "128MB",
+        "1e",
+        "TRUE",
+        "NULL",
+        "NaN",
+        "é",
+        "\u2028",
+        "\U0001d7d9",
     ),
-    *("/*", "*/", "'", '"', "`", "\\", "::", "é", "[", "]", "--c\n", "\0"),
 )
-_WORDS = st.sampled_from([*KEYWORDS, *FIRST_WORDS, *_SYMBOLS])
+_PIECES = re.compile(r"'[^']*'|`[^`]*`|\w+|\s+|.")
 
 
-@settings(max_examples=300)
+@st.composite
+def _worse_statements(draw):
+    """Valid statements in which pieces are left out, repeated, moved, or replaced by odd ones."""
+    pieces = _PIECES.findall(draw(st.sampled_from([*VERBS, *OTHERS])))
+    for _ in range(draw(st.integers(1, 3))):
+        at = draw(st.integers(0, len(pieces)))
+        match draw(st.integers(0, 3)):
+            case 0:
+                del pieces[at : at + 1]
+            case 1:
+                pieces[at:at] = [" ", draw(st.sampled_from(_ODD)), " "]
+            case 2:
+                pieces[at : at + 1] = [draw(st.sampled_from([*_ODD, *KEYWORDS]))]
+            case 3:
+                other = draw(st.integers(0, len(pieces)))
+                pieces[at:at] = pieces[other : other + 3]
+    return "".join(pieces)
+
+
+@settings(max_examples=500)
 @given(
-    st.sampled_from(FIRST_WORDS) | st.just(""),
-    st.lists(_WORDS, max_size=14).map(" ".join) | st.text(string.printable, max_size=60),
-    st.none() | st.lists(st.integers() | st.text(max_size=3), max_size=2),
+    _worse_statements()
+    | st.tuples(st.sampled_from(FIRST_WORDS), st.text(max_size=40)).map(" ".join)
+    | st.lists(st.sampled_from([*KEYWORDS, *_ODD, "t"]), max_size=12).map(" ".join),
+    st.none()
+    | st.lists(st.integers() | st.text(max_size=3) | st.floats() | st.none(), max_size=2)
+    | st.dictionaries(st.just("a"), st.booleans() | st.binary(max_size=2)),
 )
-def test_any_text_is_a_statement_or_a_typed_error(first, rest, parameters):
-    for text in (f"{first} {rest}", f"{first} t {rest}"):
+def test_any_text_is_a_statement_or_a_typed_error(text, parameters):
+    for run in (lambda: parse_statement(text, parameters), lambda: split_statements(text)):
         try:
-            parse_statement(text, parameters)
-            is_known(text)
-            split_statements(text)
+            run()
         except SqlError as error:
             assert error.message  # noqa: PT017
+    is_known(text)
 
 
 def test_a_long_statement_is_parsed_in_no_time_or_refused():

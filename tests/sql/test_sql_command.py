@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import json
+import re
 import sys
 
 import pyarrow as pa
@@ -11,7 +13,10 @@ import pytest
 
 import lakehand
 from lakehand.cli.main import run
+from lakehand.cli.sql import _SCREENS, _SERVICE_SCREENS
+from lakehand.cli.sql import _screen as _screen_of
 from lakehand.cli.sql_shell import Completer, Shell, history_file
+from lakehand.sql import grammar as sql_grammar
 from lakehand.sql.sql_session import SqlSession
 from support.small_tables import make_table
 
@@ -22,6 +27,11 @@ def path(tmp_path, monkeypatch):
     return make_table(tmp_path / "t", commits=2)
 
 
+#: One statement for each verb.
+VERBS = (
+    "COMPACT TABLE t", "OPTIMIZE t RECOMPUTE STATISTICS", "VACUUM t", "PURGE t", "CHECKPOINT t",
+    "VERIFY t", "REPAIR t", "MAINTAIN t", "DEDUPLICATE t EXACT", "RESTORE t TO VERSION AS OF 1",
+)  # fmt: skip
 QUERY = "SELECT version, operation FROM system.history(:t) ORDER BY version"
 
 
@@ -44,9 +54,50 @@ def test_rows_are_drawn_as_a_table_csv_or_arrow(path, capfdbinary):
     assert pa.ipc.open_stream(capfdbinary.readouterr().out).read_all().num_rows == 2
 
 
-def test_a_report_is_shown_field_by_field(path, capsys):
-    assert run(["sql", f"VACUUM {path} DRY RUN"]) == 0
-    assert "dry_run" in capsys.readouterr().out
+def _screen(capsys, *arguments):
+    assert run(list(arguments)) == 0
+    # What was measured differs.
+    return re.sub(
+        r"[\d.,]+ m?s\b|[\d.,]+ [KMG]?i?B/s|[\d.,]+ rows/s", "<n>", capsys.readouterr().out
+    )
+
+
+@pytest.mark.parametrize(
+    ("statement", "command"),
+    {
+        "VACUUM {t} DRY RUN": "vacuum {t} --dry-run",
+        "COMPACT TABLE {t} WITH (min_files = 2) DRY RUN": "compact {t} --min-files 2 --dry-run",
+        "COMPACT TABLE {t} Z_ORDER BY (id) DRY RUN": "cluster {t} --by id --curve zorder --dry-run",
+        "OPTIMIZE {t} RECOMPUTE STATISTICS DRY RUN": "statistics {t} --dry-run",
+        "PURGE TABLE {t} DRY RUN": "purge {t} --dry-run",
+        "VERIFY TABLE {t}": "verify {t}",
+        "REPAIR TABLE {t} DRY RUN": "repair {t} --dry-run",
+        "MAINTAIN TABLE {t} DRY RUN": "maintain {t} --dry-run",
+        "DEDUPLICATE TABLE {t} BY (region) DRY RUN": "deduplicate {t} --key region --dry-run",
+        "RESTORE {t} TO VERSION AS OF 0 DRY RUN": "restore {t} --version 0 --dry-run",
+        "EXPLAIN OPTIMIZE {t} WITH (min_files = 2)": "plan {t} --min-files 2",
+        "ALTER TABLE {t} UNSET TBLPROPERTIES IF EXISTS (x)": "properties unset {t} x --if-exists",
+        "CHECKPOINT TABLE {t}": "checkpoint {t}",  # written by the first one
+    }.items(),
+)
+def test_a_statement_has_the_screen_of_its_command(path, capsys, statement, command):
+    if "CHECKPOINT" in statement:
+        lakehand.open_table(path).checkpoint()
+    shown = _screen(capsys, "sql", statement.format(t=path))
+    assert shown == _screen(capsys, *command.format(t=path).split())
+    assert shown
+
+
+def test_every_report_has_a_screen():
+    """Those that statements return: what `Table` declares for their methods."""
+    methods = {sql_grammar.parse_statement(text).verb for text in VERBS} - {"optimize"}
+    methods |= {"cluster", "set_properties", "unset_properties", "cluster_by", "plan"}
+    returned = {
+        inspect.signature(getattr(lakehand.Table, name)).return_annotation for name in methods
+    }
+    assert returned == set(_SCREENS)
+    for place in (*_SCREENS.values(), *_SERVICE_SCREENS.values()):
+        assert callable(_screen_of(place))
 
 
 def test_errors_have_their_exit_code_and_show_the_place(path, capsys):

@@ -1,4 +1,9 @@
-"""Drivers of streams in processes of their own, which die by SIGKILL around a commit."""
+"""Drivers of streams in processes of their own, which die by SIGKILL around a commit.
+
+To start Spark takes most of the time of a kill. So there are two kinds: the driver is killed with
+its JVM, or only the Python process in which the commit runs, as often as one likes in one JVM. In
+both cases the stream goes on from its checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +15,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+from pyspark.errors import StreamingQueryException
 from pyspark.sql.datasource import DataSourceStreamArrowWriter
 
+import lakehand
 from lakehand.engine.session import open_session
 from lakehand.settings import Settings
 from lakehand.spark import LakehandSource
@@ -19,10 +27,16 @@ from support.spark_tables import every_type
 from support.unmeasured import unmeasured
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
 _PATIENCE_SECONDS = 300
 SCHEMA = "id LONG, part STRING, at TIMESTAMP"
+
+
+def feed_rows(ids: Iterable[int]) -> pa.Table:
+    """Return rows of the table whose changes are read."""
+    ids = list(ids)
+    return pa.table({"id": pa.array(ids, pa.int64()), "part": [f"p{i % 3}" for i in ids]})
 
 
 def write_source(folder: Path, number: int, ids: range) -> None:
@@ -53,20 +67,35 @@ def run_stream(
     work = {"folder": str(folder), "die": die, "batch": batch, "options": options}
     work |= {"then_batches": then_batches, "changes": changes}
     environment = os.environ if die == "never" else unmeasured()
-    with (folder / "driver.log").open("ab") as log:
+    return _run_driver(work, environment, _PATIENCE_SECONDS)
+
+
+def run_killed_stream(folder: Path, steps: list[tuple[str, str]], *, seconds: float) -> int:
+    """Copy the changes of `folder/feed` into `folder/table`; return how the driver ended.
+
+    Each of `steps` is a way to die, "before" or "after" a commit, and a Python expression that
+    changes the `table` before that. The number of the step is that of the batch. At last the stream
+    runs to its end. The driver ends with 0 only if each commit was killed.
+    """
+    work = {"folder": str(folder), "changes": True, "steps": steps, "options": {}}
+    return _run_driver(work, os.environ, seconds)
+
+
+def _run_driver(work: dict[str, Any], environment: Mapping[str, str], seconds: float) -> int:
+    with (Path(work["folder"]) / "driver.log").open("ab") as log:
         done = subprocess.run(
             [sys.executable, "-m", "support.killed_streams", json.dumps(work)],
             env={**environment, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "TZ": "UTC"},
             stdout=log,
             stderr=log,
-            timeout=_PATIENCE_SECONDS,
+            timeout=seconds,
             check=False,
         )
     return done.returncode
 
 
 class _MortalWriter(DataSourceStreamArrowWriter):
-    """A writer in whose commit the driver is killed, its JVM included."""
+    """A writer in whose commit its process is killed, and the victims, such as a JVM, before it."""
 
     def __init__(self, writer: Any, *, die: str, batch: int, victims: list[int]) -> None:
         self._writer = writer
@@ -126,23 +155,58 @@ def _changes(spark: Any, folder: Path) -> Any:
     return rows.load(str(folder / "feed")).selectExpr(*names)
 
 
-def main() -> None:
-    work = json.loads(sys.argv[1])
+def _start(spark: Any, work: dict[str, Any], **fate: Any) -> Any:
+    """Start the stream, with a writer that dies as it is told."""
     folder = Path(work["folder"])
-    spark, _ = open_session(Settings({"master": "local[2]"}))
-    victims = [spark.sparkContext._gateway.proc.pid, os.getpid()]
-    spark.dataSource.register(_mortal_source(die=work["die"], batch=work["batch"], victims=victims))
+    spark.dataSource.register(_mortal_source(**fate))
     rows = _changes(spark, folder) if work["changes"] else _files(spark, folder)
-    query = (
+    return (
         rows.writeStream.format("lakehand")
         .option("checkpointLocation", str(folder / "checkpoint"))
         .options(partition_by="part", **work["options"])
         .trigger(availableNow=True)
         .start(str(folder / "table"))
     )
-    query.awaitTermination()
-    if work["then_batches"]:
-        _write_batches(spark, folder)
+
+
+def _run_steps(spark: Any, work: dict[str, Any]) -> None:
+    """Change the table and kill a commit, step by step; then let the stream run to its end."""
+    table = lakehand.open_table(Path(work["folder"]) / "feed")
+    for number, (die, change) in enumerate(work["steps"]):
+        eval(change, {"table": table, "rows": feed_rows})
+        while (end := _end_of(_start(spark, work, die=die, batch=number, victims=[]))) != "killed":
+            if end == "done":
+                raise SystemExit(f"step {number}: nothing was killed")
+            print(f"step {number}: again")
+        print(f"step {number}: killed {die} its commit", flush=True)
+    while _end_of(_start(spark, work, die="never", batch=-1, victims=[])) != "done":
+        print("at last: again")
+
+
+def _end_of(query: Any) -> str:
+    """Return how a query ended: "done", "killed", or "starved" by a machine with too much to do."""
+    try:
+        query.awaitTermination()
+    except StreamingQueryException as error:
+        if "failed to connect back" in str(error):
+            return "starved"
+        if "exited unexpectedly" in str(error) or "EOF" in str(error):
+            return "killed"
+        raise
+    return "done"
+
+
+def main() -> None:
+    work = json.loads(sys.argv[1])
+    spark, _ = open_session(Settings({"master": "local[2]"}))
+    if "steps" in work:
+        _run_steps(spark, work)
+    else:
+        victims = [spark.sparkContext._gateway.proc.pid, os.getpid()]
+        query = _start(spark, work, die=work["die"], batch=work["batch"], victims=victims)
+        query.awaitTermination()
+        if work["then_batches"]:
+            _write_batches(spark, Path(work["folder"]))
     spark.stop()
 
 

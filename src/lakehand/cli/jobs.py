@@ -399,7 +399,16 @@ def _print_entry(entry: JobEntry, now: float, *, as_json: bool) -> None:
     if as_json:
         print_document(entry.to_json())
         return
-    job = entry.job
-    print_lines(
-        [f"job {job.id}: {_verb(job)} {_table_of(job)}: {job.state}, {describe_result(entry, now)}"]
-    )
+    print_lines([_entry_line(entry, now)])
+
+
+def _entry_line(entry: JobEntry, now: float) -> str:
+    job, result = entry.job, describe_result(entry, now)
+    return f"job {job.id}: {_verb(job)} {_table_of(job)}: {job.state}, {result}"
+
+
+def changed_job_screen(entry: JobEntry, now: float) -> Iterable[RenderableType]:
+    """Show a job that was waited for, or one line of a job that goes on."""
+    if entry.job.report is not None:
+        return job_screen(entry, (), now)
+    return [Text(_entry_line(entry, now))]

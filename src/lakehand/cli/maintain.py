@@ -24,7 +24,7 @@ from lakehand.cli.shared_options import (
     update_indices_option,
 )
 from lakehand.cli.vacuum import describe_vacuum
-from lakehand.errors import EXIT_FAILED, LakehandError, NotATableError, error_from_json
+from lakehand.errors import LakehandError, NotATableError
 from lakehand.model.maintenance import MAINTENANCE_STEPS, LogCleanupReport
 from lakehand.model.quantities import format_bytes, format_count, format_duration
 from lakehand.model.reports import CheckpointReport, OperationReport
@@ -176,18 +176,7 @@ def _maintain_one(
         ]
     )
     print_report(report, maintenance_screen, as_json=as_json)
-    return _exit_code(report)
-
-
-def _exit_code(report: MaintenanceReport) -> int:
-    """Return the exit code of the failed steps, if they agree, and 1 if they do not."""
-    if not report.errors:
-        return 0
-    failed = [step.error for step in report.steps if step.error is not None]
-    codes = {error_from_json(error).exit_code for error in failed}
-    # Errors within a step that ran have no code.
-    is_more = len(report.errors) > len(failed)
-    return codes.pop() if len(codes) == 1 and not is_more else EXIT_FAILED
+    return report.exit_code
 
 
 #: Text and colour of each outcome.

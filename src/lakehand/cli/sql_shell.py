@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lakehand.cli.output import print_error
-from lakehand.cli.progress_bar import progress_bar
-from lakehand.cli.sql import print_result
+from lakehand.cli.sql import print_result, run_statement
 from lakehand.errors import LakehandError, SqlError, describe_error
 from lakehand.settings import SETTINGS
 from lakehand.sql.grammar import KEYWORDS
@@ -108,8 +107,7 @@ class Shell:
         if _SECRET in statement.lower():
             _forget_last_lines(statement.count("\n") + 1)
         try:
-            with progress_bar():
-                result = self._session.run(statement)
+            result = run_statement(self._session, statement)
             print_result(result, self._form, is_vertical=self._is_vertical)
         except LakehandError as error:
             print_error(error.to_json(), as_json=False)

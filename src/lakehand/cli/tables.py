@@ -251,7 +251,9 @@ def explain_table(
         print_screen(*explain_screen(found, now, is_all=is_all))
 
 
-def explain_screen(found: Explanation, now: float, *, is_all: bool) -> Iterable[RenderableType]:
+def explain_screen(
+    found: Explanation, now: float, *, is_all: bool = False
+) -> Iterable[RenderableType]:
     """Show policy and obstacles, ratios, budgets, jobs, and settings with their places."""
     table = found.table.table
     yield Text(table.name or table.url, style="bold")
@@ -475,6 +477,11 @@ def _split(pair: str) -> tuple[str, Any]:
     if not (name and separator):
         raise click.BadParameter(f"{pair!r}: write it as SETTING=VALUE")
     return name, value
+
+
+def changed_table_screen(entry: TableEntry, _now: float) -> Iterable[RenderableType]:
+    """Show in one line what may have changed: the state of a table and its own settings."""
+    yield Text(f"{_label(entry)}: {_describe_state(entry)}; own settings: {_overrides(entry)}")
 
 
 def _overrides(entry: TableEntry) -> str:

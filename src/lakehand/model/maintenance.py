@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from lakehand.errors import EXIT_FAILED, error_from_json
 from lakehand.model.reports import CheckpointReport, OperationReport, Outcome, Report
 
 if TYPE_CHECKING:
@@ -164,6 +165,17 @@ class MaintenanceReport(Report):
     errors: tuple[Mapping[str, Any], ...] = ()
     #: Duration of the call.
     duration_ms: float
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of the failed steps, if they agree, and 1 if they do not."""
+        if not self.errors:
+            return 0
+        failed = [step.error for step in self.steps if step.error is not None]
+        codes = {error_from_json(error).exit_code for error in failed}
+        # Errors within a step that ran have no code.
+        is_more = len(self.errors) > len(failed)
+        return codes.pop() if len(codes) == 1 and not is_more else EXIT_FAILED
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

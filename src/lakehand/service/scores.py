@@ -25,7 +25,7 @@ from lakehand.model.quantities import format_bytes, format_count, format_duratio
 from lakehand.planning import plan, policy
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from lakehand.settings import Settings
 
@@ -132,13 +132,37 @@ class Prices:
         return self.gib_month / 30 / max(self.core_hour, 1e-9) * _HOUR
 
 
+#: What each step is measured by, and the setting that has the threshold.
+MEASURES: Mapping[str, Mapping[str, str]] = {
+    "compact": {
+        "small_files_of_a_partition": "min_files",
+        "deleted_rows_of_a_file": "deleted_row_ratio",
+        "oversized_files": "target_file_bytes",
+    },
+    "vacuum": {"seconds_since_vacuum": "vacuum_interval"},
+    "checkpoint": {"commits_since_checkpoint": "checkpoint_interval"},
+    "clean_logs": {"seconds_since_cleanup": "vacuum_interval"},
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measure:
+    """One number of a table against the threshold from which its step is due."""
+
+    #: The number; None: there is none yet.
+    value: float | None
+    threshold: float
+    #: Number divided by threshold; other than that where the step is due, or not, whatever it is.
+    ratio: float
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepScore:
     """One step of maintenance: whether it is due, and what it is worth."""
 
     step: str
-    #: Measured value divided by its limit; due from 1.
-    ratio: float
+    #: By the names of `MEASURES`.
+    measures: Mapping[str, Measure]
     reasons: tuple[str, ...] = ()
     #: Processor time that readers save per day.
     benefit_seconds: float = 0.0
@@ -151,6 +175,11 @@ class StepScore:
     files: int = 0
 
     @property
+    def ratio(self) -> float:
+        """The highest ratio of its measures; due from 1."""
+        return max((measure.ratio for measure in self.measures.values()), default=0.0)
+
+    @property
     def is_due(self) -> bool:
         return self.ratio >= 1.0
 
@@ -160,7 +189,14 @@ class StepScore:
 
     def shown(self) -> dict[str, Any]:
         """Return what explains whether the step is due."""
-        return {"ratio": self.ratio, "score": self.score, "reasons": list(self.reasons)}
+        return {
+            "ratio": self.ratio,
+            "score": self.score,
+            "reasons": list(self.reasons),
+            "benefit_seconds": self.benefit_seconds,
+            "core_seconds": self.core_seconds,
+            "measures": {name: asdict(measure) for name, measure in self.measures.items()},
+        }
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), **self.shown()}
@@ -271,7 +307,6 @@ def tiny_weight(numbers: TableNumbers, limits: Limits) -> float:
 def _score_compaction(
     numbers: TableNumbers, limits: Limits, reads: float, lost_share: float
 ) -> StepScore:
-    ratio, reasons = _compaction_ratio(numbers, limits)
     saved = numbers.excess_file_count * OPEN_SECONDS + numbers.dead_bytes / SCAN_BYTES_PER_SECOND
     files = numbers.small_file_count + numbers.worn_file_count + numbers.oversized_file_count
     rewritten = numbers.small_bytes + numbers.worn_bytes + numbers.oversized_bytes
@@ -287,8 +322,8 @@ def _score_compaction(
     )
     return StepScore(
         step="compact",
-        ratio=ratio,
-        reasons=reasons,
+        measures=_compaction_measures(numbers, limits),
+        reasons=tuple(_compaction_reasons(numbers, limits)),
         benefit_seconds=reads * saved * tiny_weight(numbers, limits),
         # Work that writers undo is done again.
         core_seconds=seconds / (1.0 - min(max(lost_share, 0.0), 0.95)),
@@ -297,23 +332,38 @@ def _score_compaction(
     )
 
 
-def _compaction_ratio(numbers: TableNumbers, limits: Limits) -> tuple[float, tuple[str, ...]]:
-    found = []
+def _compaction_measures(numbers: TableNumbers, limits: Limits) -> dict[str, Measure]:
+    """Return each number against its threshold, as raised; a ratio of 0: nothing to rewrite."""
+    raised = max(limits.raised, 1.0)
+    files = numbers.most_in_partition if numbers.excess_file_count else 0
+    least = max(limits.min_files, 1)
+    deleted, most = numbers.most_deleted_ratio, max(limits.deleted_row_ratio, 1e-6)
+    is_worn, oversized = numbers.worn_file_count > 0, numbers.oversized_file_count
+    return {
+        "small_files_of_a_partition": Measure(
+            value=numbers.most_in_partition, threshold=least * raised, ratio=files / least / raised
+        ),
+        "deleted_rows_of_a_file": Measure(
+            value=deleted,
+            threshold=most * raised,
+            ratio=max(1.0, deleted / most) / raised if is_worn else 0.0,
+        ),
+        "oversized_files": Measure(
+            value=oversized, threshold=raised, ratio=min(oversized, 1) / raised
+        ),
+    }
+
+
+def _compaction_reasons(numbers: TableNumbers, limits: Limits) -> Iterator[str]:
     if numbers.excess_file_count:
-        value = numbers.most_in_partition / max(limits.min_files, 1)
         files = format_count(numbers.small_file_count, "small file")
         saved = f"compaction would save {numbers.excess_file_count:,}"
-        found.append((value, f"{files}, {saved} (due from {limits.min_files} in a partition)"))
+        yield f"{files}, {saved} (due from {limits.min_files} in a partition)"
     if numbers.worn_file_count:
-        value = numbers.most_deleted_ratio / max(limits.deleted_row_ratio, 1e-6)
         files = format_count(numbers.worn_file_count, "file")
-        reason = f"{files} with over {limits.deleted_row_ratio:.0%} deleted rows"
-        found.append((max(1.0, value), reason))
+        yield f"{files} with over {limits.deleted_row_ratio:.0%} deleted rows"
     if numbers.oversized_file_count:
-        files = format_count(numbers.oversized_file_count, "file")
-        found.append((1.0, f"{files} far above the target size"))
-    ratio = max((value for value, _ in found), default=0.0) / max(limits.raised, 1.0)
-    return ratio, tuple(reason for _, reason in found)
+        yield f"{format_count(numbers.oversized_file_count, 'file')} far above the target size"
 
 
 def _score_vacuum(numbers: TableNumbers, limits: Limits, prices: Prices) -> StepScore:
@@ -330,7 +380,11 @@ def _score_vacuum(numbers: TableNumbers, limits: Limits, prices: Prices) -> Step
     objects = numbers.file_count + 2 * numbers.removed_file_count
     return StepScore(
         step="vacuum",
-        ratio=ratio,
+        measures={
+            "seconds_since_vacuum": Measure(
+                value=since, threshold=limits.vacuum_seconds, ratio=ratio
+            )
+        },
         reasons=(reason,),
         benefit_seconds=numbers.removed_bytes / _GIB * prices.seconds_per_gib_day,
         core_seconds=START_SECONDS + objects * OBJECT_SECONDS,
@@ -344,7 +398,11 @@ def _score_checkpoint(numbers: TableNumbers, limits: Limits, reads: float) -> St
     interval = max(limits.checkpoint_interval, 1)
     return StepScore(
         step="checkpoint",
-        ratio=commits / interval,
+        measures={
+            "commits_since_checkpoint": Measure(
+                value=commits, threshold=interval, ratio=commits / interval
+            )
+        },
         reasons=(f"{format_count(commits, 'commit')} to replay; due every {interval}",),
         benefit_seconds=reads * commits * REPLAY_SECONDS,
         core_seconds=START_SECONDS + numbers.file_count * ENTRY_SECONDS,
@@ -362,7 +420,11 @@ def _score_cleanup(numbers: TableNumbers, limits: Limits, reads: float) -> StepS
         reason = f"{written} since the log was cleaned {_ago(since)}"
     return StepScore(
         step="clean_logs",
-        ratio=ratio,
+        measures={
+            "seconds_since_cleanup": Measure(
+                value=since, threshold=limits.vacuum_seconds, ratio=ratio
+            )
+        },
         reasons=(reason,),
         benefit_seconds=reads * commits * OBJECT_SECONDS,
         core_seconds=START_SECONDS + commits * OBJECT_SECONDS,

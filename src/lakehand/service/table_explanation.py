@@ -10,6 +10,7 @@ from lakehand.service.client_values import TableEntry, origins_of, read_snapshot
 from lakehand.service.job_specs import table_policy
 from lakehand.service.policies import find_matches
 from lakehand.service.returns import raised_by
+from lakehand.service.scores import MEASURES
 from lakehand.service.store.records import FOREVER, format_time
 from lakehand.service.triggers import changes_seen, next_window
 
@@ -263,9 +264,10 @@ def step_ratios(snapshot: Snapshot, settings: Settings, raised: float = 1.0) -> 
 def assessed_ratios(table: RegisteredTable) -> Iterator[Ratio]:
     """Return the ratios of steps that only the last assessment of the scheduler knows."""
     steps = (table.summary or {}).get("steps") or {}
-    for step, setting in (("vacuum", "vacuum_interval"), ("clean_logs", "vacuum_interval")):
+    for step in ("vacuum", "clean_logs"):
         ratio = (steps.get(step) or {}).get("ratio")
         if ratio is not None:
+            (setting,) = MEASURES[step].values()
             yield Ratio(name="assessed", of=step, value=ratio, threshold=1.0, setting=setting)
 
 

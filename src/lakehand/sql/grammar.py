@@ -78,8 +78,8 @@ def is_known(text: str) -> bool:
 
     SELECT is lakehand's only where it names a system table, and SHOW TABLES is Spark's.
     """
-    parser = Parser(text)
     try:
+        parser = Parser(text)
         first = parser.lexer.read()
         if first.is_word("SELECT", "WITH"):
             return "system." in text.lower()
@@ -134,6 +134,8 @@ class _Grammar(Parser):
 
     def statement(self) -> sql.Statement:
         token = self.lexer.peek()
+        if token.kind == "end" or token.is_symbol(";"):
+            self.fail("the statement is empty", token)
         if not token.is_word(*FIRST_WORDS):
             self.fail_expected(FIRST_WORDS, token)
         first = token.text.upper()
@@ -245,6 +247,10 @@ class _Grammar(Parser):
     # -- tables -------------------------------------------------------------------------------
 
     def _describe(self) -> sql.Describe:
+        token = self.lexer.peek()
+        if not token.is_word("HISTORY", "DETAIL"):
+            hint = "DESCRIBE DETAIL t shows properties and size, DESCRIBE HISTORY t the commits"
+            self.fail("expected HISTORY or DETAIL", token, hint=hint)
         what = self.choose("HISTORY", "DETAIL")
         self.take("TABLE")
         table = self.table()

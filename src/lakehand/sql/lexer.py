@@ -28,8 +28,8 @@ _STRING = re.compile(r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"", re.DOTAL
 _RAW_STRING = re.compile(r"[rR](?:'[^']*'|\"[^\"]*\")")
 _NAME = re.compile(r"`(?:[^`]|``)*`")
 _PARAMETER = re.compile(r"\?|:[^\W\d]\w*")
-#: A path or URL without quotes: it begins with a slash, `./`, `../`, `~/` or a scheme.
-_PATH = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:/|\.{0,2}/|~/)[^\s;,()'\"`]*")
+#: A path or URL without quotes: it has a slash in it, as in `/a`, `./a`, `~/a`, `a/b`, `s3://a`.
+_PATH = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:/|~/|[\w.-]*/(?!\*))[^\s;,()'\"`]*")
 #: After these a colon begins no parameter: `a:b`, `a::int`.
 _BEFORE_COLON = re.compile(r"[\w:)\]`'\"]")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "b": "\b", "Z": "\x1a"}

@@ -29,6 +29,8 @@ class SqlResult:
     report: Mapping[str, Any] | None = None
     #: The job of the service that ran it, or that will; null if it ran here.
     job: Mapping[str, Any] | None = None
+    #: What the method returned, with its types: a report, plan, job or table; null for rows.
+    value: Any = None
     #: Whether there are more rows than the limit.
     truncated: bool = False
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -14,7 +17,7 @@ from lakehand.errors import (
     ValidationError,
     error_from_json,
 )
-from lakehand.service.job_states import ENDED, LANE_OF
+from lakehand.service.job_states import LANE_OF
 from lakehand.sql import statements as sql
 from lakehand.sql.grammar import parse_statement
 from lakehand.sql.results import SqlResult, table_of
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
 
 #: Verbs that take no `on_progress`.
 _SILENT = ("checkpoint", "restore")
+#: Settings that say where tasks run.
+_PLACES = {"engine", "master", "remote"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +76,7 @@ class SqlSession:
             case sql.UnsetProperties():
                 table, names = self.open(statement.table), list(statement.names)
                 report = table.unset_properties(names, if_exists=statement.if_exists)
-                return SqlResult(statement="alter table", report=report.to_json())
+                return _reported("alter table", report)
             case sql.ClusterBy():
                 columns = list(statement.columns) or None
                 return self._alter(statement.table, "cluster_by", columns)
@@ -87,12 +92,10 @@ class SqlSession:
     # -- verbs --------------------------------------------------------------------------------
 
     def _run_verb(self, statement: sql.RunVerb) -> SqlResult:
-        given, storage = split_storage(statement.options)
+        is_job = self.client is not None and statement.verb in {*LANE_OF, "optimize"}
+        given, storage = self._split_storage(statement, is_job=is_job)
         name = statement.keyword.lower()
-        if self.client is not None and statement.verb in {*LANE_OF, "optimize"}:
-            if storage:
-                message = "a job has the storage options of the service's configuration"
-                raise SqlError(message, hint="add a [storage] section, or leave storage.* out")
+        if is_job:
             return self._run_as_job(statement, given, name)
         if statement.is_async:
             hint = "leave ASYNC out, or name the service with --config or service="
@@ -100,9 +103,29 @@ class SqlSession:
         table = self.open(statement.table, storage)
         verb, options = self._resolved(statement.verb, given, table)
         options = verb_options(verb, options)
+        self._check_engine(options)
         if verb not in _SILENT:
             options["on_progress"] = self.on_progress
-        return SqlResult(statement=name, report=getattr(table, verb)(**options).to_json())
+        return _reported(name, getattr(table, verb)(**options))
+
+    def _split_storage(
+        self, statement: sql.RunVerb, *, is_job: bool = False
+    ) -> tuple[dict[str, Any], dict[str, str]]:
+        """Return the options of a verb, and those of its storage.
+
+        A server sends no request to an endpoint that a statement names: it has its credentials.
+        """
+        given, storage = split_storage(statement.options)
+        if storage and (is_job or self.is_restricted):
+            message = "the storage options are those of the service's configuration"
+            raise SqlError(message, hint="add a [storage] section, or leave storage.* out")
+        return given, storage
+
+    def _check_engine(self, options: Mapping[str, Any]) -> None:
+        """Refuse another place for the tasks of a statement that a server runs itself."""
+        places = sorted(options.keys() & _PLACES)
+        if places and self.is_restricted:
+            raise SqlError(f"this statement runs in the server: leave {places[0]} out")
 
     def _resolved(
         self, verb: str, options: Mapping[str, Any], table: Table
@@ -125,17 +148,24 @@ class SqlSession:
         )
         if not statement.is_async:
             job = self._wait(client, job)
-        return SqlResult(statement=name, report=job.job.report, job=job.to_json())
+        return SqlResult(statement=name, report=job.job.report, job=job.to_json(), value=job)
 
     def _wait(self, client: ServiceClient, job: JobEntry) -> JobEntry:
         """Wait until a job has ended, or the time is over; raise the error that it ended with."""
-        until = None if self.wait_seconds is None else client.now() + self.wait_seconds
-        for seen in client.jobs.watch(job.job.id):
-            job = seen
-            if self.on_job is not None:
-                self.on_job(job)
-            if job.job.state not in ENDED and until is not None and client.now() >= until:
-                return job
+        until = math.inf if self.wait_seconds is None else time.monotonic() + self.wait_seconds
+
+        def sleep(seconds: float) -> None:
+            # Here and not for each change: a job that waits for a worker does not change.
+            left = until - time.monotonic()
+            if left <= 0:
+                raise _WaitOverError
+            time.sleep(min(seconds, left))
+
+        with suppress(_WaitOverError):
+            for seen in client.jobs.watch(job.job.id, sleep=sleep):
+                job = seen
+                if self.on_job is not None:
+                    self.on_job(job)
         if job.job.state == "failed":
             raise error_from_json(
                 {"code": "", "message": "the job failed", **(job.job.error or {})}
@@ -145,22 +175,23 @@ class SqlSession:
         return job
 
     def _explain(self, statement: sql.RunVerb) -> SqlResult:
-        given, storage = split_storage(statement.options)
+        given, storage = self._split_storage(statement)
         name = f"explain {statement.keyword.lower()}"
         if statement.verb == "maintain" and not given and self._is_registered(statement.table):
             entry = self._registered(statement.table)
             explanation = self.required_client(name).tables.explain(str(entry.table.id))
-            return SqlResult(statement=name, report=explanation.to_json())
+            return _reported(name, explanation)
         table = self.open(statement.table, storage)
         verb, options = self._resolved(statement.verb, given, table)
         options = verb_options(verb, options)
+        self._check_engine(options)
         options.pop("dry_run", None)
         if verb in {"compact", "cluster"}:
             by = options.pop("sort_by", None) or options.pop("by", ())
             report = table.plan(operation=verb, by=by, **options)  # type: ignore[arg-type]
         else:
             report = getattr(table, verb)(dry_run=True, **options)
-        return SqlResult(statement=name, report=report.to_json())
+        return _reported(name, report)
 
     # -- tables -------------------------------------------------------------------------------
 
@@ -228,8 +259,7 @@ class SqlSession:
         return SqlResult(statement=f"describe {statement.what}", rows=rows)
 
     def _alter(self, name: sql.TableName, method: str, value: Any) -> SqlResult:
-        report = getattr(self.open(name), method)(value)
-        return SqlResult(statement="alter table", report=report.to_json())
+        return _reported("alter table", getattr(self.open(name), method)(value))
 
     # -- the service --------------------------------------------------------------------------
 
@@ -237,7 +267,7 @@ class SqlSession:
         if isinstance(statement, sql.ChangeJob):
             client = self.required_client(f"{statement.action} job")
             job = getattr(client.jobs, statement.action)(statement.job)
-            return SqlResult(statement=f"{statement.action} job", job=job.to_json())
+            return SqlResult(statement=f"{statement.action} job", job=job.to_json(), value=job)
         client = self.required_client("this ALTER TABLE")
         assert isinstance(statement, sql.ChangeSettings | sql.PauseTable)  # noqa: S101  the rest
         table = str(self._registered(statement.table).table.id)
@@ -247,7 +277,7 @@ class SqlSession:
             entry = client.tables.reset(table, *statement.removed)
         else:
             entry = client.tables.set(table, **statement.settings)
-        return SqlResult(statement="alter table", report=entry.to_json())
+        return _reported("alter table", entry)
 
     def _pause(self, client: ServiceClient, table: str, statement: sql.PauseTable) -> TableEntry:
         if not statement.is_paused:
@@ -260,6 +290,14 @@ class SqlSession:
                 raise ValidationError(message, field="until", value=statement.until)
             duration = timedelta(seconds=seconds)
         return client.tables.pause(table, duration=duration)
+
+
+class _WaitOverError(Exception):
+    """The job has not ended in time."""
+
+
+def _reported(name: str, value: Any) -> SqlResult:
+    return SqlResult(statement=name, report=value.to_json(), value=value)
 
 
 def _moment(text: str) -> datetime:

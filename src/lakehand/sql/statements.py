@@ -138,3 +138,5 @@ Statement = (
     | ChangeJob
     | Query
 )
+#: Statements that change nothing, so that everyone who may look may run them.
+READ_ONLY = (Query, Show, Describe, Explain)

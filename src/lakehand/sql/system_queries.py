@@ -204,11 +204,11 @@ def _parameter(parameters: Any, node: exp.Placeholder) -> Any:
 def _unknown(shown: str, name: str) -> SqlError:
     known = [*SYSTEM_TABLES, *TABLE_FUNCTIONS]
     near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {_SCHEMA}.{near[0]}? " if near else ""
     listed = ", ".join(f"{_SCHEMA}.{one}" for one in SYSTEM_TABLES)
     functions = ", ".join(f"{_SCHEMA}.{one}('t')" for one in TABLE_FUNCTIONS)
     message = f"there is no system table {shown[:_SHOWN_CHARACTERS]}"
-    return SqlError(message, hint=f"{hint}system tables: {listed}, {functions}")
+    known_ones = f"system tables: {listed}, {functions}"
+    return SqlError(message, hint=f"did you mean {_SCHEMA}.{near[0]}?" if near else known_ones)
 
 
 def _duckdb_parameters(tree: exp.Expr, given: Any) -> Any:

@@ -52,10 +52,11 @@ def _named(
     plain = {_INSIDE_NAME.sub("", name): name for name in own}
     name = plain.get(_INSIDE_NAME.sub("", spelling).lower())
     if name is None:
-        setting = find_setting(spelling)
         if "settings" not in inspect.signature(getattr(Table, verb)).parameters:
-            message = f"{verb} has no settings; its options are {', '.join(own) or 'none'}"
+            options = ", ".join(own) or "none"
+            message = f"{verb} has no option {spelling}; its options are {options}"
             raise ValidationError(message, field=spelling, value=value)
+        setting = find_setting(spelling)
         in_unit = setting.in_its_unit(spelling, value)
         setting.read(in_unit, f"option {spelling}")
         return setting.name, in_unit

@@ -2,6 +2,7 @@
 
 The body is `{"statement", "parameters", "format", "wait_seconds"}`. The answer is the document of
 `lakehand sql --json`, or CSV or an Arrow stream; 202 if the job of the statement has not ended yet.
+A viewer may run what changes nothing: SELECT, SHOW, DESCRIBE and EXPLAIN.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from anyio import CapacityLimiter, to_thread
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from lakehand.errors import ValidationError
-from lakehand.web.middleware import IDENTITY
+from lakehand.errors import RequestRefusedError, ValidationError
+from lakehand.web.middleware import IDENTITY, SQL_PATH
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
     from lakehand.service.config import ServiceConfig
     from lakehand.sql.results import SqlResult
+    from lakehand.sql.statements import Statement
+    from lakehand.web.access import Identity
 
 _FORMATS = ("json", "csv", "arrow")
 _KEYS = ("statement", "parameters", "format", "wait_seconds")
@@ -35,7 +38,7 @@ def sql_route(
     config: Callable[[], ServiceConfig], read_json: Callable[[Request], Awaitable[Any]]
 ) -> Route:
     """Return the route; `config` is asked for each statement, because it may be read again."""
-    return Route("/api/v1/sql", _SqlApi(config, read_json).run, methods=["POST"])
+    return Route(SQL_PATH, _SqlApi(config, read_json).run, methods=["POST"])
 
 
 class _SqlApi:
@@ -51,7 +54,7 @@ class _SqlApi:
     async def run(self, request: Request) -> Response:
         """Run the statement of a request."""
         body = _checked(await self._read_json(request))
-        body["by"] = request.scope[IDENTITY].name
+        body["identity"] = request.scope[IDENTITY]
         if self._limiter is None:  # It belongs to the event loop.
             self._limiter = CapacityLimiter(_AT_A_TIME)
         # Apart from the threads that answer other requests: a statement may wait for its job. When
@@ -65,13 +68,26 @@ class _SqlApi:
 
     def _run(self, body: dict[str, Any]) -> SqlResult:
         from lakehand.service.client import ServiceClient
+        from lakehand.sql.grammar import parse_statement
         from lakehand.sql.sql_session import SqlSession
 
-        with ServiceClient(self._config(), by=body["by"]) as client:
+        identity = body["identity"]
+        statement = parse_statement(body["statement"], body["parameters"])
+        _check_allowed(identity, statement)
+        with ServiceClient(self._config(), by=identity.name) as client:
             session = SqlSession(
                 client=client, is_restricted=True, wait_seconds=body["wait_seconds"]
             )
-            return session.run(body["statement"], body["parameters"])
+            return session.execute(statement)
+
+
+def _check_allowed(identity: Identity, statement: Statement) -> None:
+    from lakehand.sql.statements import READ_ONLY
+
+    if not (isinstance(statement, READ_ONLY) or identity.may("operator")):
+        message = f"{identity.name} is a viewer, and may change nothing"
+        hint = "use a token with the role operator; SELECT, SHOW, DESCRIBE and EXPLAIN need none"
+        raise RequestRefusedError(message, hint=hint)
 
 
 def _checked(body: Any) -> dict[str, Any]:

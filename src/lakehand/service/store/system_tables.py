@@ -11,11 +11,23 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from sqlalchemy import BigInteger, Integer, case, func, select, text
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Float,
+    Integer,
+    case,
+    func,
+    literal,
+    select,
+    text,
+    union_all,
+)
 from sqlalchemy.dialects import postgresql
-from sqlalchemy.types import JSON, Double
+from sqlalchemy.types import JSON
 
 from lakehand.errors import JobStoreError, ValidationError
+from lakehand.service.scores import MEASURES
 from lakehand.service.store.database_schema import (
     ATTEMPTS,
     BUDGETS,
@@ -30,7 +42,7 @@ from lakehand.service.store.records import FOREVER
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from sqlalchemy import Column, Select
+    from sqlalchemy import Column, CompoundSelect, Select
 
     from lakehand.service.store.database import Database
 
@@ -82,15 +94,39 @@ def _compaction_jobs(columns: _Columns) -> Select[Any]:
     return found.where(JOBS.c.verb.in_(_COMPACTIONS))
 
 
-def _scores(columns: _Columns) -> Select[Any]:
-    wanted = ("health_score", "version", "commits_since", "bytes_since", "assessed_at", "summary")
+def _scores(columns: _Columns) -> CompoundSelect[Any]:
+    """One row per table, step and measure, as the last assessment of the scheduler found them."""
+    measured = ((step, name) for step, names in MEASURES.items() for name in names)
+    return union_all(*(_measure(columns, step, name) for step, name in measured))
+
+
+def _measure(columns: _Columns, step: str, name: str) -> Select[Any]:
+    found = TABLES.c.summary["steps"][step]
+    measure = found["measures"][name]
+    ratio = measure["ratio"].as_float()
+    wanted = ("version", "health_score", "assessed_at")
     left_out = [column.name for column in TABLES.c if column.name not in wanted]
-    named = [TABLES.c.name.label("table"), TABLES.c.url.label("table_url")]
-    return select(*named, *columns.of(TABLES, *left_out)).where(TABLES.c.gone_at.is_(None))
+    return select(
+        TABLES.c.name.label("table"),
+        TABLES.c.url.label("table_url"),
+        TABLES.c.id.label("table_id"),
+        literal(step).label("step"),
+        literal(name).label("measure"),
+        measure["value"].as_float().label("value"),
+        measure["threshold"].as_float().label("threshold"),
+        literal(MEASURES[step][name]).label("setting"),
+        ratio.label("ratio"),
+        (ratio >= 1).label("is_due"),
+        found["score"].as_float().label("step_score"),
+        found["benefit_seconds"].as_float().label("benefit_seconds"),
+        found["core_seconds"].as_float().label("core_seconds"),
+        found["reasons"].label("reasons"),
+        *columns.of(TABLES, *left_out),
+    ).where(TABLES.c.gone_at.is_(None), ratio.is_not(None))
 
 
 #: Each system table of the job store, as a query.
-_QUERIES: Mapping[str, Callable[[_Columns], Select[Any]]] = {
+_QUERIES: Mapping[str, Callable[[_Columns], Select[Any] | CompoundSelect[Any]]] = {
     "jobs": lambda columns: _with_table(columns, JOBS),
     "compaction_jobs": _compaction_jobs,
     "attempts": lambda columns: _with_table(columns, ATTEMPTS),
@@ -124,8 +160,10 @@ def _array(column: Any, values: list[Any]) -> pa.Array:
     if isinstance(column.type, JSON):
         documents = [None if value is None else json.dumps(value) for value in values]
         return pa.array(documents, pa.string())
-    if isinstance(column.type, Double):
+    if isinstance(column.type, Float):
         return pa.array(values, pa.float64())
+    if isinstance(column.type, Boolean):
+        return pa.array(values, pa.bool_())
     is_number = isinstance(column.type, BigInteger | Integer)
     return pa.array(values, pa.int64() if is_number else pa.string())
 
