@@ -16,6 +16,7 @@ LakehandError
 ├── StorageError                    the object store failed
 │   ├── ObjectNotFoundError
 │   ├── ObjectExistsError           put-if-absent failed because the key exists
+│   ├── ObjectChangedError          put-if-match failed because the object has another tag
 │   ├── AccessDeniedError           credentials are missing or not sufficient
 │   ├── StoreUnreachableError       no answer, a wrong endpoint, a timeout (retryable)
 │   ├── StoreQuotaError             the store or the disk is full

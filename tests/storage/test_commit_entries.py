@@ -16,7 +16,7 @@ from lakehand.errors import (
 )
 from lakehand.storage import open_store
 from lakehand.storage.commit_entries import Entry, GuardedBackend
-from lakehand.storage.postgresql_entries import PostgresqlEntries
+from lakehand.storage.locking import PostgresqlEntries
 from support.commit_races import SCHEMA, race
 from support.odd_s3 import run_odd_server
 from support.racing import race_for_keys

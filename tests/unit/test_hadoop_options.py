@@ -12,6 +12,8 @@ from lakehand.storage.connection_options import connect_options
 
 KEYS = {"fs.s3a.access.key": "A", "fs.s3a.secret.key": "S"}
 OURS = {"access_key_id": "A", "secret_access_key": "S"}
+LOG_STORE_TABLE = "spark.io.delta.storage.S3DynamoDBLogStore.ddb.tableName"
+LOCKING = {"locking_provider": "dynamodb"}
 ABFSS = "abfss://c@acct.dfs.core.windows.net/t"
 
 
@@ -51,6 +53,19 @@ def options(uri, conf, hadoop=None):
         (
             {"fs.s3a.endpoint": "https://minio", "fs.s3a.path.style.access": "true"},
             {"endpoint": "https://minio", "virtual_hosted_style_request": "false"},
+        ),
+        ({LOG_STORE_TABLE: "t"}, {}),
+        (
+            {"spark.delta.logStore.s3a.impl": "io.delta.storage.S3DynamoDBLogStore"},
+            {**LOCKING, "locking_table": "delta_log", "locking_region": "us-east-1"},
+        ),
+        (
+            {
+                "spark.delta.logStore.s3.impl": "io.delta.storage.S3DynamoDBLogStore",
+                LOG_STORE_TABLE: "t",
+                "spark.hadoop.io.delta.storage.S3DynamoDBLogStore.ddb.region": "eu-west-1",
+            },
+            {**LOCKING, "locking_table": "t", "locking_region": "eu-west-1"},
         ),
     ],
 )

@@ -25,6 +25,7 @@ _AMAZON = re.compile(
     r"(?:https?://)?s3(?:[.-](?P<region>[a-z]{2}-[a-z0-9-]+))?\.amazonaws\.com(?:\.cn)?/?"
 )
 _TENANT = re.compile(r"https://[^/]+/(?P<tenant>[^/]+)/oauth2/")
+_LOG_STORE = "S3DynamoDBLogStore"
 _KEY_FILES = (
     "fs.gs.auth.service.account.json.keyfile",
     "google.cloud.auth.service.account.json.keyfile",
@@ -61,7 +62,24 @@ def _s3_options(find: Lookup, location: Location) -> dict[str, str]:
         options = {name: value for name, value in options.items() if name == "region"}
     if endpoint := of_bucket("endpoint"):
         options |= _endpoint_options(endpoint, of_bucket, options)
-    return options
+    return options | _locking_options(find)
+
+
+def _locking_options(find: Lookup) -> dict[str, str]:
+    """Return the DynamoDB table that the session's log store commits through, if it does."""
+    names = (f"spark.delta.logStore.{scheme}.impl" for scheme in ("s3a", "s3"))
+    if not any((find(name) or "").endswith(_LOG_STORE) for name in names):
+        return {}
+
+    def of_log_store(name: str, default: str) -> str:
+        name = f"io.delta.storage.{_LOG_STORE}.ddb.{name}"
+        return find(f"spark.{name}") or find(name) or default
+
+    return {
+        "locking_provider": "dynamodb",
+        "locking_table": of_log_store("tableName", "delta_log"),
+        "locking_region": of_log_store("region", "us-east-1"),
+    }
 
 
 def _endpoint_options(endpoint: str, find: Lookup, options: Mapping[str, str]) -> dict[str, str]:

@@ -8,8 +8,8 @@ delta-rs that follow it, can commit to the same table. To put version N:
 3. Copy T to N.
 4. Mark the entry as complete.
 
-Whoever finds an incomplete entry does steps 3 and 4 in place of its writer, after some seconds in
-which the writer may do them itself: delta-rs takes a version that was copied for it as lost, and
+A writer that finds an incomplete entry does steps 3 and 4 for its owner, after some seconds in
+which the owner may do them itself: delta-rs takes a version that was copied for it as lost, and
 commits its rows again. For the same reason T is deleted before step 4. The entry is the fence: a
 writer that sleeps between two steps and goes on a day later puts the bytes that were decided.
 """
@@ -224,7 +224,7 @@ class GuardedBackend(WrappingBackend):
         return self._is_conditional
 
     def _create(self, key: str, data: bytes) -> None:
-        """Put an object whose entry is inserted: whoever puts it, puts the same bytes."""
+        """Put an object whose entry is inserted: every writer puts the same bytes."""
         if self._put_natively(key, data):
             return
         if self._exists(key):

@@ -101,7 +101,7 @@ class Connection:
     #: Of a profile of AWS or of a catalog, if the options hold no keys.
     credentials: RenewedCredentials | None = field(default=None, repr=False)
     #: What commits are put by, if not by the store alone: provider, and how it is reached.
-    locking: Options = field(default_factory=Options)
+    locking: Options = field(default_factory=Options, repr=False)
 
     def as_options(self) -> Options:
         """Return options for other libraries, with the keys that are valid now."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from lakehand import errors
 from lakehand.formats.delta.commits.commit_info import token_of
+from lakehand.formats.delta.log.own_commits import OWN_COMMITS
 from lakehand.formats.delta.protocol.actions import Commit, parse_commit
 from lakehand.formats.delta.protocol.names import commit_key
 from lakehand.observe.steps import Step, reached
@@ -63,6 +64,7 @@ def publish(
     if commit is None and failure is None:
         raise _unknown(store, version, "the store took it, but does not have it")
     if ours:
+        OWN_COMMITS.remember(store.url, version, len(data))
         reached(Step.COMMIT_CONFIRMED)
     return Published(commit=commit, ours=ours, failure=failure)
 

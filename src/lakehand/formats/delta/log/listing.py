@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from lakehand.errors import CorruptLogError, NotATableError, VersionNotFoundError
 from lakehand.formats.delta.checkpoints.last_checkpoint import read_last_checkpoint
+from lakehand.formats.delta.log.own_commits import OWN_COMMITS
 from lakehand.formats.delta.protocol.actions import Commit, dv_id, parse_commit
 from lakehand.formats.delta.protocol.names import (
     LOG_DIRECTORY,
@@ -105,6 +106,7 @@ def list_log(store: Store, *, start: int = 0, distrusted: Collection[str] = ()) 
         gap = _first_gap(listing.commits)
         if gap is None or not store.exists(commit_key(gap)):
             break
+    OWN_COMMITS.compare(store.url, listing.commit_bytes)
     return listing
 
 
