@@ -338,8 +338,8 @@ def _fields(module: ModuleType, kind: str) -> Iterator[tuple[str, str, str]]:
     yield from found.values()
 
 
-#: Fields whose own fields are in the document instead.
-OMITTED = {("TableEntry", "table")}
+#: Fields that are not in the document, or whose own fields are instead.
+OMITTED = {("TableEntry", "table"), ("SqlResult", "value")}
 _TIME = "string, ISO 8601"
 
 
@@ -350,6 +350,7 @@ def _is_time(entry: ast.AnnAssign) -> bool:
 
 
 JSON_TYPES = {
+    "pa.Table": "array of objects",
     "str": "string",
     "int": "integer",
     "float": "number",

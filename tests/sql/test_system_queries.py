@@ -108,6 +108,20 @@ def test_duckdb_itself_reaches_nothing_but_the_given_rows(query):
     assert _run("SELECT * FROM t", None, {"t": rows_of_this_process}, QueryLimits()).num_rows == 1
 
 
+@pytest.mark.parametrize(
+    ("query", "message"),
+    {
+        "SELECT * FROM settings": "no system table settings",
+        "SELECT * FROM other.settings": "no system table other.settings",
+        "WITH x AS (SELECT 1) INSERT INTO system.settings SELECT * FROM x": "only SELECT",
+        "WITH x AS (SELECT 1) DELETE FROM system.settings": "only SELECT",
+    }.items(),
+)
+def test_a_query_is_refused_before_duckdb_sees_it(query, message):
+    with pytest.raises(SqlError, match=message):
+        lakehand.run_sql(query)
+
+
 def test_wrong_parameters_are_refused():
     query = "SELECT * FROM system.settings WHERE name = "
     with pytest.raises(SqlError, match="1 parameters, 0 were given"):

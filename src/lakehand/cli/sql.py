@@ -265,7 +265,7 @@ def _grid(types: Mapping[str, pa.DataType], cells: Sequence[Sequence[str]]) -> G
 
 
 def _is_too_wide(names: Sequence[str], cells: Sequence[Sequence[str]]) -> bool:
-    """Whether columns would have to be so narrow on this terminal that nobody can read them."""
+    """Whether columns would have to be too narrow to be read on this terminal."""
     if not (sys.stdout.isatty() and cells):
         return False
     widths = [

@@ -23,7 +23,7 @@ class SqlResult:
 
     #: What ran: `optimize`, `show jobs`, `select`, ...
     statement: str
-    #: Rows; null for a verb, which has a report.
+    #: Rows, with name and type of each of the `columns`; missing for a verb, which has a report.
     rows: pa.Table | None = None
     #: Report of the verb, as its own command prints it; null for rows and for ASYNC.
     report: Mapping[str, Any] | None = None
