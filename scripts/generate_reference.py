@@ -420,6 +420,10 @@ def features_page() -> Iterator[str]:
         ("property", "refused", "why"),
         ((b.name, ", ".join(sorted(b.refuses)), b.reason) for b in BINDINGS),
     )
+    yield (
+        "Tables can be named by a catalog; which of them were tried on a real server, and which "
+        "only on a stand-in, is said in [its guide](../guides/catalogs.md)."
+    )
 
 
 def _feature_rows() -> Iterator[tuple[str, ...]]:
