@@ -427,6 +427,10 @@ def features_page() -> Iterator[str]:
         "single requests: puts that race, listings, ranges, uploads in parts, deletions."
     )
     yield table(("store", "tested on", "beyond single requests"), _STORES)
+    yield (
+        "Tables can be named by a catalog; which of them were tried on a real server, and which "
+        "only on a stand-in, is said in [its guide](../guides/catalogs.md)."
+    )
 
 
 _STORES = (

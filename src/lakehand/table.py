@@ -129,7 +129,7 @@ def create_table(
     provide. Other keyword arguments are settings.
     """
     given, storage = split_storage_options(settings)
-    store = _store(uri, {**(storage_options or {}), **storage} or None)
+    store = _store(uri, {**(storage_options or {}), **storage} or None, is_new=True)
     table_format = load_creating_format(format)
     chosen = Settings(given).with_defaults(table_format.defaults)
     handle = table_format.create(
@@ -143,11 +143,15 @@ def create_table(
 
 
 def _store(
-    uri: str | Path | Store, storage_options: Mapping[str, str] | None, spark: Any = None
+    uri: str | Path | Store,
+    storage_options: Mapping[str, str] | None,
+    spark: Any = None,
+    *,
+    is_new: bool = False,
 ) -> Store:
     if isinstance(uri, Store):
         return uri
-    place = locate(uri)
+    place = locate(uri, is_new=is_new)
     if spark is not None:
         from lakehand.engine.hadoop_options import session_options
 

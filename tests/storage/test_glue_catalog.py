@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import botocore.session
 import pyarrow as pa
 import pytest
+import urllib3
 from moto.server import ThreadedMotoServer
 
 import lakehand
@@ -15,6 +19,7 @@ from lakehand.errors import AccessDeniedError, CatalogError
 
 pytestmark = pytest.mark.server
 SCHEMA = pa.schema([("id", pa.int64())])
+POLICIES = Path(__file__).parents[2] / "deploy" / "iam"
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +72,7 @@ def test_a_table_is_compacted_by_its_name_whoever_entered_it(glue, tmp_path, par
     enter(glue, "events", location=(tmp_path / "events").as_uri(), **parameters)
     assert run(["compact", "glue:sales.events", "--min-files", "2"]) == 0
     assert table.snapshot().file_count == 1
+    assert run(["vacuum", "glue:sales.events", "--dry-run"]) == 0
 
 
 def test_the_path_of_spark_wins_over_its_placeholder(glue):
@@ -96,19 +102,70 @@ def test_all_tables_are_listed(glue):
     assert all(table.is_maintainable for table in found)
 
 
-def test_refused_requests_name_what_is_needed(glue):
-    from botocore.exceptions import ClientError
+@pytest.fixture
+def user(glue, moto, monkeypatch):
+    """Return what lets a new user do some actions, and has them enforced."""
+    iam = botocore.session.Session().create_client(
+        "iam", region_name="eu-west-1", endpoint_url=moto
+    )
+    iam.create_user(UserName="maintainer")
+    keys = iam.create_access_key(UserName="maintainer")["AccessKey"]
 
-    class Denied:
-        exceptions = glue.exceptions
+    def allow(statements):
+        document = json.dumps({"Version": "2012-10-17", "Statement": statements})
+        iam.put_user_policy(UserName="maintainer", PolicyName="p", PolicyDocument=document)
+        enforce(moto, from_request=0)
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", keys["AccessKeyId"])
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", keys["SecretAccessKey"])
 
-        def get_table(self, **_):
-            code = {"Code": "AccessDeniedException", "Message": "not authorized: glue:GetTable"}
-            raise ClientError({"Error": code}, "GetTable")
+    yield allow
+    enforce(moto, from_request="inf")
+    iam.delete_user_policy(UserName="maintainer", PolicyName="p")
+    iam.delete_access_key(UserName="maintainer", AccessKeyId=keys["AccessKeyId"])
+    iam.delete_user(UserName="maintainer")
 
-    with pytest.raises(AccessDeniedError, match="glue:GetTable") as caught:
-        GlueCatalog(Denied()).find(("sales", "events"))
-    assert "glue:GetDatabases" in caught.value.hint
+
+def enforce(moto, *, from_request):
+    """Have moto check permissions from some request on."""
+    urllib3.request("POST", f"{moto}/moto-api/reset-auth", body=str(from_request))
+
+
+def granted(*, without=None):
+    policy = json.loads((POLICIES / "glue.json").read_text())["Statement"]
+    return [
+        # moto knows no resources of Glue, only actions.
+        {**entry, "Resource": "*", "Action": [a for a in entry["Action"] if a != without]}
+        for entry in policy
+    ]
+
+
+def test_the_policy_allows_to_find_and_to_list_tables(glue, user):
+    enter(glue, "events", location="s3://lake/events", table_type="DELTA")
+    user(granted())
+    assert open_catalog("glue").find(("sales", "events")).is_maintainable
+    assert [table.name for table in open_catalog("glue").tables()] == ["sales.events"]
+
+
+@pytest.mark.parametrize("action", ["glue:GetTable", "glue:GetTables", "glue:GetDatabases"])
+def test_a_refused_request_names_the_permission_that_is_missing(glue, user, action):
+    enter(glue, "events", location="s3://lake/events", table_type="DELTA")
+    user(granted(without=action))
+    catalog = open_catalog("glue")
+    with pytest.raises(AccessDeniedError, match=rf"{action}\b") as caught:
+        catalog.find(("sales", "events")) if action == "glue:GetTable" else list(catalog.tables())
+    assert action in caught.value.hint
+
+
+def test_an_expired_credential_says_so(glue):
+    from botocore.stub import Stubber
+
+    stub = Stubber(glue)  # moto knows no time at which keys expire
+    stub.add_client_error("get_table", "ExpiredTokenException", "The security token expired")
+    stub.activate()
+    with pytest.raises(AccessDeniedError) as caught:
+        GlueCatalog(glue).find(("sales", "events"))
+    stub.deactivate()
+    assert "expired" in caught.value.hint
 
 
 def test_missing_credentials_and_region_say_what_to_set(glue, monkeypatch):

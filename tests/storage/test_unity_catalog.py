@@ -67,17 +67,38 @@ def test_a_table_is_compacted_and_vacuumed_by_its_name(unity, tmp_path, capsys):
     assert TOKEN not in "".join(capsys.readouterr())
 
 
-def test_a_bare_name_is_looked_up_in_the_default_catalog(unity, tmp_path, monkeypatch):
+def test_a_bare_name_is_looked_up_in_the_only_catalog_in_use(unity, tmp_path, monkeypatch):
     make_table(tmp_path / "events")
     unity.add("main.sales.events", storage_location=(tmp_path / "events").as_uri())
     monkeypatch.chdir(tmp_path)
+    assert run(["inspect", "main.sales.events"]) == 0
+    monkeypatch.setenv("HIVE_METASTORE_URI", "thrift://127.0.0.1:9")
+    assert lakehand.open_table("main.sales.events").snapshot().version == 3, "Hive has two parts"
+    with pytest.raises(CatalogError, match=r"no table unity:main\.sales\.evnts") as caught:
+        lakehand.open_table("main.sales.evnts")
+    assert "write ./main.sales.evnts" in caught.value.hint
+    created = lakehand.create_table("main.sales.created", SCHEMA)
+    assert created.url == (tmp_path / "main.sales.created").as_uri(), "nothing is entered"
+    make_table(tmp_path / "main.sales.events").append(pa.table({"id": [9]}))
+    assert lakehand.open_table("main.sales.events").snapshot().version == 4, "a path wins"
+
+
+def test_a_bare_name_that_could_be_in_two_catalogs_or_none_gets_advice(
+    unity, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HIVE_METASTORE_URI", "thrift://127.0.0.1:9")
+    monkeypatch.setenv("GLUE_CATALOG_ID", "1")
+    with pytest.raises(NotATableError) as caught:
+        lakehand.open_table("sales.events")
+    assert "hive:sales.events or glue:sales.events" in caught.value.hint
+    monkeypatch.delenv("UNITY_CATALOG_URI")
     with pytest.raises(NotATableError) as caught:
         lakehand.open_table("main.sales.events")
     assert "unity:main.sales.events" in caught.value.hint
     monkeypatch.setenv("LAKEHAND_CATALOG", "unity")
-    assert lakehand.open_table("main.sales.events").snapshot().version == 3
-    make_table(tmp_path / "main.sales.events").append(pa.table({"id": [9]}))
-    assert lakehand.open_table("main.sales.events").snapshot().version == 4, "a path wins"
+    with pytest.raises(ConfigError, match="address of Unity Catalog"):
+        lakehand.open_table("main.sales.events")
 
 
 def test_files_are_reached_with_what_the_catalog_vends(unity, s3_server):

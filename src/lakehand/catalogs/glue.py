@@ -13,10 +13,12 @@ from lakehand.errors import AccessDeniedError, CatalogError, NotInstalledError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-_DENIED = frozenset({
-    "AccessDeniedException", "AccessDenied", "ExpiredTokenException", "UnrecognizedClientException",
+_EXPIRED = frozenset({"ExpiredTokenException", "ExpiredToken"})
+_DENIED = _EXPIRED | frozenset({
+    "AccessDeniedException", "AccessDenied", "UnrecognizedClientException",
     "InvalidSignatureException", "InvalidClientTokenId",
 })  # fmt: skip
+_DENIED_STATUS = frozenset({401, 403})
 
 
 class GlueCatalog:
@@ -92,12 +94,13 @@ def _explained() -> Iterator[None]:
     except exceptions.ClientError as error:
         said = error.response.get("Error", {})
         message = f"AWS Glue refused the request: {said.get('Message') or said.get('Code')}"
-        if said.get("Code") in _DENIED:
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        if said.get("Code") in _DENIED or status in _DENIED_STATUS:
+            hint = "glue:GetTable, glue:GetTables and glue:GetDatabases are needed"
+            if said.get("Code") in _EXPIRED:
+                hint = "the credentials have expired; log in again (`aws sso login`)"
             raise AccessDeniedError(
-                message,
-                operation="catalog",
-                store_code=said.get("Code"),
-                hint="glue:GetTable, glue:GetTables and glue:GetDatabases are needed",
+                message, operation="catalog", store_code=said.get("Code"), hint=hint
             ) from None
         raise CatalogError(message) from None
     except exceptions.NoCredentialsError:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakehand.catalogs.catalog_contract import Access, Catalog, find_maintainable, parse_name
-from lakehand.errors import ConfigError
+from lakehand.errors import CatalogError, ConfigError
 from lakehand.storage import Store, open_store
 
 if TYPE_CHECKING:
@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 _PREFIXED = re.compile(r"(?P<catalog>unity|glue|hive):(?P<name>(?!//).*)", re.DOTALL)
 _BARE = re.compile(r"[^\s./\\:`]+(?:\.[^\s./\\:`]+){1,2}")
 _DEFAULT = "LAKEHAND_CATALOG"
+#: Variables of which one tells that a catalog is in use, and how many parts its names have.
+_IN_USE: Mapping[str, tuple[tuple[str, ...], int]] = {
+    "unity": (("UNITY_CATALOG_URI", "DATABRICKS_HOST"), 3),
+    "hive": (("HIVE_METASTORE_URI",), 2),
+    "glue": (("GLUE_CATALOG_ID",), 2),
+}
 
 
 def _unity() -> Catalog:
@@ -64,13 +70,26 @@ class Place:
         return open_store(self.uri, options, credentials=self.access.credentials)
 
 
-def locate(uri: str | Path) -> Place:
-    """Return the place of a table that is given by path, URL or name in a catalog."""
-    named = None if isinstance(uri, Path) else _named(uri)
-    if named is None:
+def locate(uri: str | Path, *, is_new: bool = False) -> Place:
+    """Return the place of a table that is given by path, URL or name in a catalog.
+
+    What `is_new` is a path unless it names its catalog: lakehand enters nothing into a catalog.
+    """
+    named = None if isinstance(uri, Path) else split_catalog(uri)
+    if named is not None:
+        return _entry_of(*named)
+    if isinstance(uri, Path) or is_new or (catalog := _default_catalog(uri)) is None:
         return Place(uri, Access())
-    catalog = open_catalog(named[0])
-    table = find_maintainable(catalog, parse_name(named[1], catalog))
+    try:
+        return _entry_of(catalog, uri)
+    except CatalogError as error:
+        error.hint = f"{error.hint}; for a new path, write ./{uri}"
+        raise
+
+
+def _entry_of(catalog_name: str, name: str) -> Place:
+    catalog = open_catalog(catalog_name)
+    table = find_maintainable(catalog, parse_name(name, catalog))
     return Place(table.location or "", catalog.access(table))
 
 
@@ -81,18 +100,23 @@ def open_named_store(
     return uri if isinstance(uri, Store) else locate(uri).open(storage_options)
 
 
-def _named(text: str) -> tuple[str, str] | None:
-    """Return the catalog and the name of a table; None for a path or URL.
+def _default_catalog(text: str) -> str | None:
+    """Return where a name without a catalog is looked up; None for a path or URL.
 
-    A name without a catalog is looked up in that of LAKEHAND_CATALOG, unless there is a file or
-    directory of this name.
+    That is the catalog of LAKEHAND_CATALOG, or else the only one in use whose names have as many
+    parts. A file or directory of this name wins.
     """
-    if named := split_catalog(text):
-        return named
-    default = os.environ.get(_DEFAULT)
-    if default and _BARE.fullmatch(text) and not Path(text).exists():
-        return default, text
-    return None
+    if not _BARE.fullmatch(text) or Path(text).exists():
+        return None
+    if default := os.environ.get(_DEFAULT):
+        return default
+    parts = text.count(".") + 1
+    fitting = [
+        name
+        for name, (variables, levels) in _IN_USE.items()
+        if levels == parts and any(map(os.environ.get, variables))
+    ]
+    return fitting[0] if len(fitting) == 1 else None
 
 
 def split_catalog(text: str) -> tuple[str, str] | None:
