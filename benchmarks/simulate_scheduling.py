@@ -29,6 +29,7 @@ from lakehand.service.job_states import LEASE_LOST, backoff_seconds
 from lakehand.service.scores import (
     MOST_HEAD_START,
     OPEN_SECONDS,
+    READS_PER_DAY,
     START_SECONDS,
     Limits,
     TableNumbers,
@@ -52,10 +53,18 @@ _PER_BYTE = 1 / plan.RECODE_READ_BYTES_PER_SECOND + 1 / plan.RECODE_WRITE_BYTES_
 LIMITS = Limits()
 #: A table is looked at this long after a threshold is reached, at most.
 LOOK_SECONDS = 60.0
+#: The job of a table that waits is scored again when its files have grown by this factor.
+RESCORED_GROWTH = 1.25
+#: Weight of the newest rewrite in the share that writers undo, as in the service.
+NEWEST_WEIGHT = 0.3
+#: A table that waits for longer than the bound of the head start is starved.
+STARVED_SECONDS = MOST_HEAD_START
 LEASE_SECONDS = 60.0
 #: Workers look this long after a job may start: the clock of the store has whole microseconds.
 WAKE_SECONDS = 0.001
 MEDIAN_FILE_BYTES = 12 * MIB
+#: Work that the busiest table needs at most.
+MOST_OF_A_WORKER = 0.9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +130,12 @@ class Lake:
         # What no order can save; the start of each job comes on top.
         groups = self.file_bytes / LIMITS.target_file_bytes
         work = self.file_bytes * _PER_BYTE + plan.SECONDS_PER_FILE + plan.SECONDS_PER_GROUP * groups
-        self.rate = weights * trace.load * workers / float((weights * work).sum())
+        # Of its tables none needs more than a part of one worker, which has its jobs in turn.
+        shares = weights * work / float((weights * work).sum())
+        most = MOST_OF_A_WORKER / (trace.load * workers)
+        for _ in range(20):
+            shares = np.minimum(shares / shares.sum(), most)
+        self.rate = shares / shares.sum() * trace.load * workers / work
         self.files = self.chance.uniform(0, LIMITS.min_files - 1, tables)
         self.bytes_of_files = self.files * self.file_bytes
         if trace.huge_bytes:
@@ -184,9 +198,10 @@ class Lake:
         fixed = START_SECONDS + plan.SECONDS_PER_GROUP * groups
         return float(fixed + plan.SECONDS_PER_FILE * files + size * _PER_BYTE)
 
-    def score(self, table: int, *, reads: bool = True) -> Any:
+    def score(self, table: int, *, reads: bool = True, lost_share: float = 0.0) -> Any:
         known = {"reads_per_day": float(self.reads[table])} if reads else {}
-        return score_table(self.numbers(table), LIMITS, steps=("compact",), **known)
+        numbers = self.numbers(table)
+        return score_table(numbers, LIMITS, steps=("compact",), lost_share=lost_share, **known)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,16 +228,19 @@ ORDERS = {
             name="lakehand, slices keep their age", has_slices=True, is_static=True, keeps_age=True
         ),
         Order(name="lakehand, no slices", is_static=True),
-        Order(name="lakehand, head start x 3", has_slices=True, is_static=True, slope=3.0),
+        Order(name="lakehand, head start / 3", has_slices=True, is_static=True, slope=1 / 3),
         Order(name="oldest first", is_static=True),
         Order(name="oldest first, slices", has_slices=True, is_static=True),
         Order(name="Amoro balanced"),
         Order(name="Amoro quota"),
         Order(name="OpenHouse weighted sum"),
         Order(name="benefit/cost"),
+        Order(name="benefit/cost, reads unknown", knows_reads=False),
         Order(name="25 % by age, slices", has_slices=True),
     )
 }
+#: Read costs are relative to it.
+BASE = "benefit/cost"
 REAL = tuple(name for name in ORDERS if name.startswith("lakehand"))
 
 
@@ -251,6 +269,10 @@ class ArrayQueue:
             head = self.queued_at[table] - self.rank_at[table]
             self.queued_at[table], self.rank_at[table] = now, now - head
 
+    def rescore(self, table: int, now: float, score: float, *, head: float) -> None:  # noqa: ARG002
+        """Raise the rank of a job that waits; its score is stored by the job store only."""
+        self.rank_at[table] = min(self.rank_at[table], self.queued_at[table] - head)
+
     def pop(self, now: float) -> int | None:
         ready = np.flatnonzero(self.waiting & (self.not_before <= now))
         if not len(ready):
@@ -276,7 +298,7 @@ class ArrayQueue:
             case "OpenHouse weighted sum":
                 gain, cost = self._gain(ready), self._cost(ready)
                 return -(0.7 * _scaled(gain) - 0.3 * _scaled(cost))
-            case "benefit/cost":
+            case "benefit/cost" | "benefit/cost, reads unknown":
                 return -self._value(ready)
             case "25 % by age, slices":
                 is_by_age = self._chance.random() < 0.25
@@ -292,7 +314,8 @@ class ArrayQueue:
         return START_SECONDS + self._lake.bytes_of_files[ready] * _PER_BYTE
 
     def _value(self, ready: np.ndarray) -> np.ndarray:
-        benefit = self._lake.reads[ready] * self._gain(ready) * OPEN_SECONDS
+        reads = self._lake.reads[ready] if self._order.knows_reads else READS_PER_DAY
+        benefit = reads * self._gain(ready) * OPEN_SECONDS
         return benefit / self._cost(ready)
 
 
@@ -330,6 +353,11 @@ class StoreQueue(ArrayQueue):
                 table_id=table + 1, verb="maintain", trigger="model", head_start=head, delay=delay
             )
         )
+
+    def rescore(self, table: int, now: float, score: float, *, head: float) -> None:
+        super().rescore(table, now, score, head=head)
+        values = {"new_score": score, "new_expected": {}, "new_reasons": [], "new_head_start": head}
+        self._jobs.rescore([{"table": table + 1, "for_verb": "maintain", **values}])
 
     def put_back(self, table: int, now: float, delay: float, *, next_turn: bool = False) -> None:
         super().put_back(table, now, delay, next_turn=next_turn)
@@ -387,6 +415,9 @@ class Simulation:
         self.waits: list[float] = []
         self.started: set[int] = set()
         self.losses: dict[int, int] = {}
+        self.lost_share: dict[int, float] = {}
+        self.lost_seconds: dict[int, float] = {}
+        self.rescored_at: dict[int, float] = {}
         self.taken: dict[int, tuple[float, float]] = {}
         self.budgets: dict[tuple[str, str], Budget] = {}
         self.jobs, self.bytes, self.busy_seconds = 0, 0.0, 0.0
@@ -420,23 +451,46 @@ class Simulation:
             return
         self.lake.update(table, now)
         opens_at, _ = next_window(self.config, self.policy, now)
-        head = 0.0
-        if self.order.name in REAL:
-            score = self.lake.score(table, reads=self.order.knows_reads)
-            head = head_start(score.score, importance=self.policy.importance)
-            head = min(MOST_HEAD_START, head * self.order.slope)
+        _, head = self._ranked(table)
         delay = max(0.0, opens_at - now, self._backoff(table))
         self.queue.push(table, now, head=head, delay=delay)
+        self._expect_rescoring(table, now)
         if delay:
             self._add(now + delay + WAKE_SECONDS, "wake", table)
+
+    def _ranked(self, table: int) -> tuple[float, float]:
+        """Return the score and the head start of a job; only lakehand has one."""
+        if self.order.name not in REAL:
+            return 0.0, 0.0
+        lost = self.lost_share.get(table, 0.0)
+        score = self.lake.score(table, reads=self.order.knows_reads, lost_share=lost).score
+        head = head_start(score, importance=self.policy.importance)
+        return score, min(MOST_HEAD_START, head * self.order.slope)
+
+    def _expect_rescoring(self, table: int, now: float) -> None:
+        """Look at a table that waits when it has grown: the service does so every minute."""
+        if self.order.name in REAL:
+            more = self.lake.files[table] * (RESCORED_GROWTH - 1) / self.lake.rate[table]
+            at = now + max(LOOK_SECONDS, float(more))
+            self.rescored_at[table] = at
+            self._add(at, "rescore", table)
+
+    def _rescore(self, table: int, now: float, _value: float) -> None:
+        if not self.queue.waiting[table] or self.rescored_at.get(table) != now:
+            return
+        self.lake.update(table, now)
+        score, head = self._ranked(table)
+        self.queue.rescore(table, now, score, head=head)
+        self._expect_rescoring(table, now)
 
     def _wake(self, _table: int, _now: float, _value: float) -> None:
         """Let workers look again: a job may start now."""
 
     def _backoff(self, table: int) -> float:
         # Only lakehand has this rule.
-        is_own = self.order.name in REAL
-        return backoff_seconds(self.losses.get(table, 0)) if is_own else 0.0
+        if self.order.name not in REAL:
+            return 0.0
+        return backoff_seconds(self.losses.get(table, 0), self.lost_seconds.get(table, 0.0))
 
     def _burst(self, _table: int, now: float, _value: float) -> None:
         assert self.trace.burst is not None
@@ -472,6 +526,7 @@ class Simulation:
         if self.trace.wrong > 1.0:
             power = self.lake.chance.uniform(-1.0, 1.0)
             seconds *= self.trace.wrong**power
+        self.lost_seconds[table] = seconds  # If it is lost.
         self.idle -= 1
         self.jobs += 1
         if self.lake.chance.random() < self.trace.deaths:
@@ -515,6 +570,8 @@ class Simulation:
         lake.update(table, now)
         is_lost = bool(lake.is_busy[table]) and lake.chance.random() < self.trace.lost
         self.losses[table] = self.losses.get(table, 0) + 1 if is_lost else 0
+        share_before = self.lost_share.get(table, 0.0)
+        self.lost_share[table] = share_before + NEWEST_WEIGHT * (is_lost - share_before)
         if not is_lost:
             # What came while it ran is left.
             files, size = self.taken[table]
@@ -524,6 +581,7 @@ class Simulation:
         if share < 1.0:
             next_turn = not self.order.keeps_age
             self._later(table, now, self._backoff(table), next_turn=next_turn)
+            self._expect_rescoring(table, now)
             return
         self.queue.finish(table, now, lake.seconds(table))
         self.started.discard(table)
@@ -547,46 +605,61 @@ class Simulation:
             "wait_p99_minutes": waits[int(len(waits) * 0.99)] / 60,
             "longest_wait_hours": waits[-1] / HOUR,
             "waiting_at_end": len(unstarted),
+            "starved": sum(wait > STARVED_SECONDS for wait in waits),
             "fairness": sum(waits) ** 2 / (len(waits) * sum(w * w for w in waits) or 1.0),
             "most_of_a_budget": max(spent, default=0.0),
         }
 
 
 def compare(
-    traces: list[str], orders: list[str], *, tables: int, workers: int, seeds: int, store: bool
+    traces: list[str], orders: list[str], *, tables: int, workers: int, seeds: range, store: bool
 ) -> dict[str, dict[str, dict[str, float]]]:
-    """Return the median over all seeds, and of waits the worst, by trace and order."""
+    """Return the median over all seeds, and of waits the worst, by trace and order.
+
+    Read costs are compared seed by seed: those of two seeds differ by more than those of orders.
+    """
     found: dict[str, dict[str, dict[str, float]]] = {}
     for trace in traces:
-        found[trace] = {}
+        runs = {}
         for order in orders:
             options = {"tables": tables, "workers": workers, "store": store and order in REAL}
-            runs = [
+            runs[order] = [
                 Simulation(TRACES[trace], ORDERS[order], seed=seed, **options).run()  # type: ignore[arg-type]
-                for seed in range(seeds)
+                for seed in seeds
             ]
-            summed = {name: statistics.median(run[name] for run in runs) for name in runs[0]}
-            summed["longest_wait_hours"] = max(run["longest_wait_hours"] for run in runs)
-            found[trace][order] = summed
+        base = runs.get(BASE, runs[orders[0]])
+        found[trace] = {order: _summed(one, base) for order, one in runs.items()}
         print(describe(trace, found[trace]), flush=True)
     return found
 
 
+def _summed(runs: list[dict[str, float]], base: list[dict[str, float]]) -> dict[str, float]:
+    summed = {name: statistics.median(run[name] for run in runs) for name in runs[0]}
+    costs = [one["read_cost"] / (other["read_cost"] or 1.0) for one, other in zip(runs, base)]  # noqa: B905
+    worst = ("longest_wait_hours", "starved")
+    return {
+        **summed,
+        **{name: max(run[name] for run in runs) for name in worst},
+        "read_cost_ratio": statistics.median(costs),
+        "worst_read_cost_ratio": max(costs),
+    }
+
+
 def describe(trace: str, results: dict[str, dict[str, float]]) -> str:
     """Return a table in Markdown; read cost is relative to pure benefit/cost, if it was run."""
-    base = results.get("benefit/cost", next(iter(results.values())))["read_cost"] or 1.0
     lines = [
         f"### {trace}",
         "",
-        "| order | jobs | TiB | read cost | wait p50, p99 (min) | longest (h) | still waiting |",
+        "| order | jobs | TiB | read cost, worst | wait p50, p99 (min) | longest (h) | starved |",
         "|---|---|---|---|---|---|---|",
     ]
     for order, one in results.items():
         waits = f"{one['wait_p50_minutes']:.1f}, {one['wait_p99_minutes']:.0f}"
+        costs = f"{one['read_cost_ratio']:.2f}, {one['worst_read_cost_ratio']:.2f}"
         lines.append(
             f"| {order} | {one['jobs']:,.0f} | {one['tib_rewritten']:.2f} "
-            f"| {one['read_cost'] / base:.2f} | {waits} | {one['longest_wait_hours']:.1f} "
-            f"| {one['waiting_at_end']:,.0f} |"
+            f"| {costs} | {waits} | {one['longest_wait_hours']:.1f} "
+            f"| {one['starved']:,.0f} |"
         )
     return "\n".join([*lines, ""])
 
@@ -595,6 +668,8 @@ def main() -> None:
     """Run traces and print a table for each."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--hours", type=float, help="length of each trace")
     parser.add_argument("--tables", type=int, default=1000)
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--store", action="store_true", help="use the job store")
@@ -602,16 +677,19 @@ def main() -> None:
     parser.add_argument("--trace", action="append", choices=sorted(TRACES))
     parser.add_argument("--order", action="append", choices=sorted(ORDERS))
     given = parser.parse_args()
+    if given.hours:
+        TRACES.update({name: replace(one, hours=given.hours) for name, one in TRACES.items()})
     found = compare(
         given.trace or list(TRACES),
         given.order or list(ORDERS),
         tables=given.tables,
         workers=given.workers,
-        seeds=given.seeds,
+        seeds=range(given.first_seed, given.first_seed + given.seeds),
         store=given.store,
     )
     given.output.parent.mkdir(exist_ok=True)
-    about = {"seeds": given.seeds, "tables": given.tables, "workers": given.workers}
+    names = ("seeds", "first_seed", "hours", "tables", "workers")
+    about = {name: getattr(given, name) for name in names}
     given.output.write_text(json.dumps({**about, "traces": found}, indent=2) + "\n")
 
 

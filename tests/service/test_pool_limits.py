@@ -133,8 +133,21 @@ def test_a_rewrite_that_keeps_losing_to_writers_waits_longer_each_time(service, 
         assert ("rewrite lost" if losses == 1 else f"last {losses} rewrites") in wait.details
         delays.append(job.not_before - clock.now().timestamp())
         clock.advance(delays[-1] + 1)
-    assert delays[-1] >= 4 * delays[0] * 0.5
-    assert delays[-1] >= 960
+    assert delays == pytest.approx([30, 60, 90, 120], abs=0.01)
+
+
+def test_a_loss_of_much_work_makes_a_table_wait_for_longer(service, clock):
+    service.jobs.enqueue(request(service.table.id, max_attempts=9))
+    job = service.lose(error=LOST, spent={"core_seconds": 500.0})
+    assert job.not_before - clock.now().timestamp() == pytest.approx(500, abs=0.01)
+    clock.advance(501)
+    job = service.lose(error=LOST, spent={"core_seconds": 500.0})
+    assert job.not_before - clock.now().timestamp() == pytest.approx(1000, abs=0.01)
+    losses = service.jobs.losses(service.table.id)
+    assert (losses.count, losses.core_seconds) == (2, 500.0)
+    service.jobs.cancel(job.id)
+    later = service.scheduler._back_off(request(service.table.id), clock.now().timestamp())
+    assert later.delay == pytest.approx(1000, abs=0.01)
 
 
 def test_new_commits_do_not_end_a_back_off_but_a_request_by_hand_does(service):
@@ -154,12 +167,12 @@ def test_the_next_job_of_a_table_that_lost_its_rewrites_starts_later_and_says_wh
     service.jobs.finish(job.id, job.fence, end, state="succeeded")
     now = clock.now().timestamp()
     delayed = service.scheduler._back_off(request(service.table.id), now)
-    assert (delayed.waits_for, delayed.delay) == ("writers_busy", 120.0)
+    assert (delayed.waits_for, delayed.delay) == ("writers_busy", 30.0)
     queued = service.jobs.get(service.jobs.enqueue(delayed).job_id)
     assert service.wait_of(queued).reason == "writers_busy"
     vacuum = request(service.table.id, "vacuum")
     assert service.scheduler._back_off(vacuum, now) == vacuum
-    later = service.scheduler._back_off(replace(delayed, delay=0.0), now + 121)
+    later = service.scheduler._back_off(replace(delayed, delay=0.0), now + 31)
     assert later.delay == 0.0
 
 

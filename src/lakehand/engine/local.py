@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections import deque
+from dataclasses import dataclass
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,6 +20,7 @@ from lakehand.engine.runner_contract import (
     failed_for_good,
     usable_cores,
 )
+from lakehand.storage.pacing import Pace, current_pace, paced
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -109,6 +111,18 @@ class LocalRunner:
         self.close()
 
 
+@dataclass(frozen=True, slots=True)
+class PacedTask:
+    """A task whose process shares the byte rate of the process that started it."""
+
+    function: Task
+    pace: Pace
+
+    def __call__(self, payload: Mapping[str, Any]) -> Mapping[str, Any]:
+        with paced(self.pace):
+            return self.function(payload)
+
+
 class _Job:
     """One call of `run`: waiting tasks, their attempts and their outcomes."""
 
@@ -120,7 +134,8 @@ class _Job:
         share: CoreShare,
         on_result: OnResult | None,
     ) -> None:
-        self.function = pickle.dumps(function)
+        pace = current_pace()
+        self.function = pickle.dumps(function if pace is None else PacedTask(function, pace))
         self.payloads = [
             f"{share.of_task(index)} {json.dumps(payload)}".encode()
             for index, payload in enumerate(payloads)

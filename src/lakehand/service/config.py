@@ -215,7 +215,7 @@ class PoolSection:
     rate_bytes_per_second: int | None = _key(
         positive_bytes,
         None,
-        help="Bytes that its jobs read per second, all together; slots share it equally.",
+        help="Bytes that its jobs read and write per second, each; slots share it equally.",
         example="400MiB",
     )
     nice: int = _key(niceness, 0, help="Niceness of its processes, up to 19: the lowest priority.")

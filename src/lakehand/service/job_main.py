@@ -15,6 +15,7 @@ import queue
 import resource
 import signal
 import sys
+import tempfile
 import threading
 import time
 from dataclasses import asdict, dataclass, field
@@ -27,7 +28,7 @@ from lakehand.runs.control import RunControl, controlled
 from lakehand.service.job_states import LANE_OF
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from lakehand.engine.runner_contract import CancelToken
     from lakehand.observe import Progress
@@ -65,7 +66,7 @@ class JobSpec:
     is_slice: bool = False
     #: Seconds until the next day of a budget that gave it less than a slice.
     short_for: float | None = None
-    #: Bytes that it reads per second at most, on average; None: no limit.
+    #: Bytes that it reads per second, and writes to data files, at most; None: no limit.
     rate: float | None = None
     #: Niceness and I/O priority of its process.
     nice: int = 0
@@ -86,8 +87,23 @@ def run_job(spec: JobSpec, control: RunControl, on_progress: Callable[[Progress]
     settings = Settings(spec.settings, policy=policy)
     options = dict(spec.storage_options) or None
     table = open_with(settings, spec.url, storage_options=options, spark=_spark_session(settings))
-    with controlled(control):
+    with controlled(control), _limited(spec.rate):
         return _call(table, spec, on_progress)
+
+
+@contextlib.contextmanager
+def _limited(rate: float | None) -> Iterator[None]:
+    """Hold the rate of a job within its groups, too: its processes share a bucket of bytes."""
+    if rate is None:
+        yield
+        return
+    from lakehand.storage.pacing import Pace, paced
+
+    with (
+        tempfile.NamedTemporaryFile(prefix="lakehand-rate-") as bucket,
+        paced(Pace(bytes_per_second=rate, path=bucket.name)),
+    ):
+        yield
 
 
 @functools.cache
@@ -116,7 +132,11 @@ def _call(table: Table, spec: JobSpec, on_progress: Callable[[Progress], None]) 
 
 
 class Throttle:
-    """Keeps the bytes that a job reads below a rate, on average since it began."""
+    """Keeps the bytes that a job reads below a rate, on average since it began.
+
+    What it writes is limited while it writes, by `lakehand.storage.pacing`. That is not enough for
+    rows that are read and dropped, nor where other machines do the work.
+    """
 
     def __init__(self, rate: float, began: float | None = None) -> None:
         self._rate = rate

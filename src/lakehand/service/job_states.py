@@ -166,8 +166,9 @@ def retry_rule(error: Mapping[str, Any]) -> RetryRule | None:
 
 #: Errors of an attempt that lost to other writers of the table.
 _LOST_CODES = frozenset({"CONFLICT", "REPLAN"})
-#: After a loss to writers, and at most.
-_FIRST_BACKOFF, _LONGEST_BACKOFF = 120.0, 4 * 3_600.0
+#: The pause after a loss to writers, at least and at most.
+_SHORTEST_BACKOFF, _LONGEST_BACKOFF = 30.0, 4 * 3_600.0
+_MOST_PAUSES = 4
 
 
 def is_lost_to_writers(
@@ -187,15 +188,19 @@ def is_lost_to_writers(
     return bool(dropped > sum(one.get("committed", 0) for one in counts))
 
 
-def backoff_seconds(losses: int) -> float:
+def backoff_seconds(losses: int, core_seconds: float = 0.0) -> float:
     """Return how long a table's rewrites wait after that many losses in a row.
 
-    >>> backoff_seconds(0), backoff_seconds(1), backoff_seconds(3), backoff_seconds(99)
-    (0.0, 120.0, 480.0, 14400.0)
+    `core_seconds` is the processor time of the last one. The pause is that long after the first
+    loss, and up to four times as long after further ones: lost work takes at most a fifth of a
+    worker in the end, and what is lost cheaply is soon tried again. A pause that doubled with each
+    loss cost readers three times as much. The score takes lost work into account as well.
+
+    >>> backoff_seconds(0), backoff_seconds(1, 50.0), backoff_seconds(3, 50.0), backoff_seconds(99)
+    (0.0, 50.0, 150.0, 120.0)
     """
-    if losses < 1:
-        return 0.0
-    return min(_LONGEST_BACKOFF, _FIRST_BACKOFF * 2.0 ** min(losses - 1, 30))
+    factor = min(losses, _MOST_PAUSES)
+    return min(_LONGEST_BACKOFF, factor * max(_SHORTEST_BACKOFF, core_seconds))
 
 
 def describe_losses(losses: int) -> str:

@@ -330,7 +330,7 @@ class Scheduler:
         if LANE_OF[request.verb] != "rewrite":
             return request
         losses = self._jobs.losses(request.table_id)
-        delay = losses.last_at + backoff_seconds(losses.count) - now
+        delay = losses.last_at + backoff_seconds(losses.count, losses.core_seconds) - now
         if delay <= request.delay:
             return request
         details = {"details": describe_losses(losses.count)}

@@ -563,7 +563,7 @@ class JobWorker:
             self._jobs.requeue(job.id, job.fence, end, waits_for="retry", delay=delay)
             return
         losses = 1 + self._jobs.losses(job.table_id).count
-        delay = max(delay, backoff_seconds(losses))
+        delay = backoff_seconds(losses, end.spent.get("core_seconds", 0.0))
         details = {"details": describe_losses(losses)}
         self._jobs.requeue(
             job.id, job.fence, end, waits_for="writers_busy", delay=delay, details=details

@@ -10,6 +10,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
+from lakehand.storage.pacing import take_bytes
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
@@ -61,6 +63,7 @@ class ObjectWriter(ABC):
         if self.closed or self._is_published:
             raise ValueError(f"the writer of {self.key} is closed")
         view = memoryview(buffer).cast("B")
+        take_bytes(view.nbytes)
         self._write(view)
         self._position += view.nbytes
         return view.nbytes

@@ -441,7 +441,7 @@ class JobQueue:
     def losses(self, table_id: int) -> Losses:
         """Return how often in a row the last rewrites of a table lost to its writers."""
         ended = (
-            select(ATTEMPTS.c.ended_at, ATTEMPTS.c.report, ATTEMPTS.c.error)
+            select(ATTEMPTS.c.ended_at, ATTEMPTS.c.report, ATTEMPTS.c.error, ATTEMPTS.c.spent)
             .join(JOBS, JOBS.c.id == ATTEMPTS.c.job_id)
             .where(
                 ATTEMPTS.c.table_id == table_id,
@@ -456,7 +456,11 @@ class JobQueue:
         lost = list(
             itertools.takewhile(lambda row: is_lost_to_writers(row.error, row.report), rows)
         )
-        return Losses(count=len(lost), last_at=max((row.ended_at for row in lost), default=0.0))
+        if not lost:
+            return Losses()
+        last = max(lost, key=lambda row: row.ended_at)
+        seconds = float((last.spent or {}).get("core_seconds") or 0.0)
+        return Losses(count=len(lost), last_at=last.ended_at, core_seconds=seconds)
 
     # -- parts of the above -------------------------------------------------------------------
 

@@ -215,6 +215,8 @@ class Losses:
 
     count: int = 0
     last_at: float = 0.0
+    #: Processor time of the last one.
+    core_seconds: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
