@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lakehand.errors import (
     CancelledError,
     JobNotFoundError,
+    RequestRefusedError,
     ServiceError,
     SqlError,
     ValidationError,
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from lakehand.service.client_values import JobEntry, TableEntry
     from lakehand.table import Table
 
+#: Statements that change nothing.
+_READING = (sql.Describe, sql.Explain, sql.Query, sql.Show)
 #: Verbs that take no `on_progress`.
 _SILENT = ("checkpoint", "restore")
 
@@ -45,6 +48,8 @@ class SqlSession:
     on_progress: OnProgress | None = None
     #: Whether only tables of the service may be named: a server reads no other path for anyone.
     is_restricted: bool = False
+    #: Whether only statements that change nothing may run.
+    is_read_only: bool = False
     #: How many seconds to wait for a job; None: until it ends.
     wait_seconds: float | None = None
     #: Called with a job whenever it has changed.
@@ -59,6 +64,9 @@ class SqlSession:
 
     def execute(self, statement: sql.Statement) -> SqlResult:  # noqa: C901, PLR0911  one case per statement
         """Run a statement that was parsed."""
+        if self.is_read_only and not isinstance(statement, _READING):
+            message = "only SELECT, SHOW, DESCRIBE and EXPLAIN may run here: this changes something"
+            raise RequestRefusedError(message, hint="use a token with the role operator")
         match statement:
             case sql.RunVerb():
                 return self._run_verb(statement)
