@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 import lakehand
-from lakehand.cli.inspect import Panel, draw_files, scales_of
+from lakehand.assess.layout_picture import Panel, draw_files, scales_of
 
 PICTURE = Path(__file__).parent.parent / "docs" / "images" / "clustering.svg"
 COLUMNS = ("sold_at", "price")

@@ -99,6 +99,11 @@ PAGES = [
     for number in (1, 2)
     if endpoint.method == "GET"
 ]
+#: Every row of the service, as the page of SQL shows it.
+STATEMENTS = [
+    f"/sql?statement=SELECT+*+FROM+system.{name}"
+    for name in ("jobs", "attempts", "tables", "events", "workers", "settings", "policies")
+]
 
 
 @pytest.fixture
@@ -134,13 +139,13 @@ def test_a_secret_is_in_no_row_no_log_no_event_and_no_answer(
     assert service.scheduler.tick().errors
     for url in (good.url, "s3://lake/new", "s3://lake/../x"):
         service.post({"table": url, "version": 9})
-    for path in ("/metrics", *PAGES):
+    for path in ("/metrics", *PAGES, *STATEMENTS):
         service.ask("GET", path)
     shown = capfd.readouterr()
     rows = [file.read_bytes().decode("latin-1") for file in Path(tmp_path, "store").iterdir()]
     everything = "\n".join(["".join(rows), caplog.text, *service.answers, *shown])
     assert "CORRUPT_LOG" in everything
-    assert len(service.answers) == 4 + len(PAGES)
+    assert len(service.answers) == 4 + len(PAGES) + len(STATEMENTS)
     assert 'lakehand_table_held{table="s3://lake/broken"} 1.0' in service.answers[3]
     assert SECRET_KEY not in everything
     assert WRONG_KEY not in everything

@@ -29,6 +29,8 @@ PAGES = (
     "/budgets",
     "/workers",
     "/events",
+    "/sql",
+    "/sql?statement=SHOW+JOBS",
     "/login",
 )
 

@@ -50,7 +50,9 @@ class WebApp:
         *,
         address: str = "127.0.0.1:8484",
         token: str | None = None,
+        kept_seconds: float = 0.0,
     ) -> None:
+        """Answers are made for each request, unless they are to be kept."""
         self.database = database
         self.config = parse_config(dict(config or {}))
         self.jobs, self.tables = JobQueue(database), TableRegistry(database)
@@ -58,7 +60,7 @@ class WebApp:
         self.workers = WorkerRegistry(database)
         notifications = Notifications(self.config, database, jobs=self.jobs, tables=self.tables)
         rules = AccessRules.of(address, token, self.config.web, find_token=self.tokens.find)
-        self.app = create_app(notifications, database, rules)
+        self.app = create_app(notifications, database, rules, kept_seconds=kept_seconds)
 
     def ask(
         self,

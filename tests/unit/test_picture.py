@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 import pyarrow as pa
 import pytest
 
-from lakehand.cli.inspect import Panel, draw_files, scales_of
+from lakehand.assess.layout_picture import Panel, draw_files, scales_of
 from support.bounded_files import files_between
 
 SPACE = {"svg": "http://www.w3.org/2000/svg"}

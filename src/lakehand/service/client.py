@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from lakehand.service.config import SourceSection
     from lakehand.service.job_states import AccessRole, JobState
     from lakehand.service.policy_simulation import Simulation
-    from lakehand.service.returns import JobReturn
+    from lakehand.service.returns import JobReturn, ReturnSummary
     from lakehand.service.store.budgets import Budget
     from lakehand.service.store.database import Database
     from lakehand.service.store.listings import Listings, TableFilter
@@ -115,6 +115,12 @@ class ServiceClient:
         if day is not None and day != today:
             return known
         return budgets_today(known, today, self.config.budgets)
+
+    def returns(self, *, days: int = 30) -> ReturnSummary:
+        """Return what the jobs of the last days have cost and were worth, in total and by table."""
+        from lakehand.service.returns import read_return_summary
+
+        return read_return_summary(self._stores.database, self.config.costs, days=days)
 
     def system_table(self, name: str, *, max_rows: int = 1_000_000) -> pa.Table:
         """Return the rows of a system table of the job store, such as `jobs`, as Arrow."""

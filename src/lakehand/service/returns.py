@@ -11,10 +11,10 @@ import itertools
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 
 from lakehand.service.scores import OPEN_SECONDS, READS_PER_DAY, SCAN_BYTES_PER_SECOND
-from lakehand.service.store.database_schema import ATTEMPTS, JOBS
+from lakehand.service.store.database_schema import ATTEMPTS, JOBS, TABLES
 from lakehand.service.store.records import format_time
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from lakehand.service.config_sections import CostsSection
     from lakehand.service.store.database import Database
 
-#: The newest attempts at a table that are looked at.
-_ATTEMPTS = 12
+#: The newest attempts at a table that are looked at, and those at all tables.
+_ATTEMPTS, _MOST_ATTEMPTS = 12, 2000
 #: This many negative returns in a row double the thresholds; and at most by how much.
 NEGATIVE_RETURNS, MOST_RAISED = 3, 8.0
 _DAY, _GIB, _MONTH_DAYS = 86_400.0, 2**30, 30.0
@@ -72,11 +72,102 @@ class JobReturn:
         return {**shown, "return": self.value}
 
 
-def read_returns(
-    database: Database, table_id: int, costs: CostsSection, *, reads_per_day: float = READS_PER_DAY
-) -> list[JobReturn]:
-    """Return what the last rewrites of a table were worth, the newest first."""
-    ended = (
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TableReturn:
+    """What the jobs of a table have cost and were worth in some days."""
+
+    #: Number of the table; null: all tables together.
+    table_id: int | None
+    #: Its name.
+    table_name: str | None
+    #: Jobs that changed something.
+    jobs: int
+    #: Processor time.
+    core_seconds: float
+    #: Bytes that were rewritten.
+    bytes: float
+    #: Cost at the prices of `[costs]`.
+    cost: float
+    #: Files that the jobs removed.
+    files_saved: int
+    #: Bytes that they removed.
+    bytes_saved: int
+    #: Value of that, see the return of a job.
+    benefit: float
+
+    @property
+    def value(self) -> float:
+        """Benefit less cost."""
+        return self.benefit - self.cost
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "return": self.value}
+
+    @classmethod
+    def of(cls, returns: Sequence[JobReturn], table: tuple[int, str] | None = None) -> TableReturn:
+        """Add up the returns of jobs."""
+        table_id, name = table or (None, None)
+        return cls(
+            table_id=table_id,
+            table_name=name,
+            jobs=len(returns),
+            core_seconds=sum(one.core_seconds for one in returns),
+            bytes=sum(one.bytes for one in returns),
+            cost=sum(one.cost for one in returns),
+            files_saved=sum(one.files_saved for one in returns),
+            bytes_saved=sum(one.bytes_saved for one in returns),
+            benefit=sum(one.benefit for one in returns),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReturnSummary:
+    """What the jobs of all tables have cost and were worth."""
+
+    #: Days that are looked at.
+    days: int
+    #: All tables together.
+    total: TableReturn
+    #: The tables that cost most, the most expensive first.
+    tables: tuple[TableReturn, ...]
+    #: Whether there were more jobs than are looked at.
+    truncated: bool
+
+
+def read_return_summary(
+    database: Database, costs: CostsSection, *, days: int = 30, tables: int = 50
+) -> ReturnSummary:
+    """Add up what the rewrites of the last days were worth, by table."""
+    now = database.time()
+    wanted = (
+        _ended_rewrites()
+        .add_columns(ATTEMPTS.c.table_id, func.coalesce(TABLES.c.name, TABLES.c.url).label("name"))
+        .join(TABLES, TABLES.c.id == ATTEMPTS.c.table_id)
+        .where(ATTEMPTS.c.ended_at >= now - days * _DAY)
+        .order_by(ATTEMPTS.c.started_at.desc())
+        .limit(_MOST_ATTEMPTS)
+    )
+    with database.reading() as connection:
+        rows = [row._asdict() for row in connection.execute(wanted)]
+    by_table: dict[tuple[int, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        by_table.setdefault((row["table_id"], row["name"]), []).append(row)
+    found = {
+        table: list(returns_of(own, costs, now, READS_PER_DAY)) for table, own in by_table.items()
+    }
+    summed = (TableReturn.of(returns, table) for table, returns in found.items())
+    dearest = sorted(summed, key=lambda one: (-one.cost, one.table_id))
+    return ReturnSummary(
+        days=days,
+        total=TableReturn.of([one for returns in found.values() for one in returns]),
+        tables=tuple(dearest[:tables]),
+        truncated=len(rows) == _MOST_ATTEMPTS,
+    )
+
+
+def _ended_rewrites() -> Any:
+    """Return the query for attempts at rewrites that have changed a table."""
+    return (
         select(
             ATTEMPTS.c.job_id,
             ATTEMPTS.c.started_at,
@@ -86,11 +177,17 @@ def read_returns(
             JOBS.c.verb,
         )
         .join(JOBS, JOBS.c.id == ATTEMPTS.c.job_id)
-        .where(
-            ATTEMPTS.c.table_id == table_id,
-            JOBS.c.lane == "rewrite",
-            ATTEMPTS.c.outcome.in_(("committed", "stopped_early")),
-        )
+        .where(JOBS.c.lane == "rewrite", ATTEMPTS.c.outcome.in_(("committed", "stopped_early")))
+    )
+
+
+def read_returns(
+    database: Database, table_id: int, costs: CostsSection, *, reads_per_day: float = READS_PER_DAY
+) -> list[JobReturn]:
+    """Return what the last rewrites of a table were worth, the newest first."""
+    ended = (
+        _ended_rewrites()
+        .where(ATTEMPTS.c.table_id == table_id)
         .order_by(ATTEMPTS.c.started_at.desc())
         .limit(_ATTEMPTS)
     )

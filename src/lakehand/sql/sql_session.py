@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lakehand.errors import (
     CancelledError,
     JobNotFoundError,
+    RequestRefusedError,
     ServiceError,
     SqlError,
     ValidationError,
@@ -50,6 +51,8 @@ class SqlSession:
     on_progress: OnProgress | None = None
     #: Whether only tables of the service may be named: a server reads no other path for anyone.
     is_restricted: bool = False
+    #: Whether only statements that change nothing may run.
+    is_read_only: bool = False
     #: How many seconds to wait for a job; None: until it ends.
     wait_seconds: float | None = None
     #: Called with a job whenever it has changed.
@@ -64,6 +67,9 @@ class SqlSession:
 
     def execute(self, statement: sql.Statement) -> SqlResult:  # noqa: C901, PLR0911  one case per statement
         """Run a statement that was parsed."""
+        if self.is_read_only and not isinstance(statement, sql.READ_ONLY):
+            message = "only SELECT, SHOW, DESCRIBE and EXPLAIN may run here: this changes something"
+            raise RequestRefusedError(message, hint="use a token with the role operator")
         match statement:
             case sql.RunVerb():
                 return self._run_verb(statement)

@@ -114,6 +114,12 @@ class KnownTokens:
             self._known[token] = (now, identity)
         return identity
 
+    def is_known(self, token: str) -> bool:
+        """Whether a token was found just now."""
+        with self._lock:
+            known = self._known.get(token)
+        return known is not None and time.monotonic() - known[0] < _KNOWN_SECONDS
+
     def note_failure(self, address: str) -> None:
         now = time.monotonic()
         with self._lock:
@@ -196,10 +202,14 @@ class AccessRules:
             return Refusal(status=FORBIDDEN, error=error)
         return None
 
+    def asks_store(self, headers: Headers) -> bool:
+        """Whether `identify` has to ask the store about the token of a request."""
+        token = _bearer(headers) or _cookie(headers)
+        return token is not None and not self.tokens.is_known(token)
+
     def identify(self, headers: Headers, address: str) -> Identity | None:
         """Return who sends a request; None if that is not known. May ask the store."""
-        bearer = _bearer(headers)
-        token = bearer or _cookie(headers)
+        token = _bearer(headers) or _cookie(headers)
         if token is not None:
             return self.identity_of(token, address)
         if not self.needs_identity:

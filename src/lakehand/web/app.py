@@ -12,6 +12,7 @@ from starlette.routing import Route
 
 from lakehand.errors import LakehandError
 from lakehand.service.store.listings import Listings
+from lakehand.web.answer_cache import KEPT_SECONDS, AnswerCache
 from lakehand.web.answers import answer_bug, answer_error, answer_http_error
 from lakehand.web.event_stream import EventFeed, EventStream
 from lakehand.web.job_views import JOB_ENDPOINTS
@@ -19,10 +20,9 @@ from lakehand.web.metrics import MetricsEndpoint
 from lakehand.web.middleware import AccessCheck, SecurityHeaders
 from lakehand.web.notification_routes import NotificationRoutes
 from lakehand.web.overview_view import OVERVIEW_ENDPOINTS
-from lakehand.web.requests import read_json
 from lakehand.web.resources import Resources
 from lakehand.web.service_views import SERVICE_ENDPOINTS
-from lakehand.web.sql_api import sql_route
+from lakehand.web.sql_api import SqlRoutes
 from lakehand.web.table_views import TABLE_ENDPOINTS
 
 if TYPE_CHECKING:
@@ -36,11 +36,19 @@ if TYPE_CHECKING:
 ENDPOINTS = (*OVERVIEW_ENDPOINTS, *SERVICE_ENDPOINTS, *TABLE_ENDPOINTS, *JOB_ENDPOINTS)
 
 
-def create_app(notifications: Notifications, database: Database, rules: AccessRules) -> Starlette:
-    """Return the application; `rules` say who may use it."""
+def create_app(
+    notifications: Notifications,
+    database: Database,
+    rules: AccessRules,
+    *,
+    kept_seconds: float = KEPT_SECONDS,
+) -> Starlette:
+    """Return the application; `rules` say who may use it. Answers are kept for some seconds."""
     probes = NotificationRoutes(notifications, database)
-    feed = EventFeed(database, Listings(database))
-    resources = Resources(ENDPOINTS, notifications, database, rules)
+    listings = Listings(database)
+    answers = AnswerCache(listings.last_event_id, kept_seconds=kept_seconds)
+    feed = EventFeed(database, listings)
+    resources = Resources(ENDPOINTS, notifications, database, rules, answers)
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
@@ -57,7 +65,7 @@ def create_app(notifications: Notifications, database: Database, rules: AccessRu
             Route("/api/v1/notify", probes.notify, methods=["POST"]),
             Route("/api/v1/events/objects", probes.object_events, methods=["POST"]),
             Route("/api/v1/events/stream", EventStream(feed).answer),
-            sql_route(lambda: notifications.config, read_json),
+            *SqlRoutes(lambda: notifications.config, database, answers).routes(),
             *resources.routes(),
         ],
         middleware=[Middleware(SecurityHeaders), Middleware(AccessCheck, rules=rules)],

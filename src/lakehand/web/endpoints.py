@@ -7,6 +7,8 @@ template. Bodies are frozen records too: their fields are what the request may h
 from __future__ import annotations
 
 import json
+import threading
+import time
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -22,10 +24,30 @@ if TYPE_CHECKING:
 
 Method = Literal["GET", "POST", "PATCH", "DELETE"]
 Record = TypeVar("Record")
+Value = TypeVar("Value")
+#: How long numbers over many rows are kept.
+_SLOW_SECONDS = 60.0
 #: Most rows of one answer, and those without a wish.
 MAX_ROWS, DEFAULT_ROWS = 1000, 50
 _MAX_TEXT = 2000
 _LARGEST = 2**62
+
+
+class SlowValues:
+    """Numbers over many rows, which are read again after a minute."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: dict[str, tuple[float, Any]] = {}
+
+    def get(self, name: str, read: Callable[[], Value]) -> Value:
+        # With the lock: who comes meanwhile waits for the same numbers.
+        with self._lock:
+            kept = self._kept.get(name)
+            if kept is None or time.monotonic() - kept[0] > _SLOW_SECONDS:
+                kept = self._kept[name] = (time.monotonic(), read())
+        value: Value = kept[1]
+        return value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,6 +76,12 @@ class Call:
     query: Mapping[str, str]
     #: The body as JSON, or the fields of a form.
     body: Mapping[str, Any]
+    #: What is read once in a minute.
+    slow_values: SlowValues
+
+    def slow(self, name: str, read: Callable[[], Value]) -> Value:
+        """Return what takes long to read, as it was at most a minute ago."""
+        return self.slow_values.get(name, read)
 
     def text(self, name: str, choices: tuple[str, ...] = ()) -> str | None:
         """Return a parameter of the query; None if it is not there or empty."""

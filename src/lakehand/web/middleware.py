@@ -121,7 +121,10 @@ class AccessCheck:
         refused = self._rules.refusal(method, headers, address)
         if refused is not None:
             return refused
-        identity = await run_in_threadpool(self._rules.identify, headers, address)
+        if self._rules.asks_store(headers):
+            identity = await run_in_threadpool(self._rules.identify, headers, address)
+        else:
+            identity = self._rules.identify(headers, address)
         scope[IDENTITY] = identity
         if is_open(path):
             return None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +11,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lakehand.service.client_values import JobEntry
+    from lakehand.service.returns import TableReturn
     from lakehand.service.store.budgets import Budget
     from lakehand.service.store.listings import Event, HealthDay
     from lakehand.service.store.service_state import ServiceStatus
 
 _DAY = 86_400.0
-#: How long the curve of all tables is kept: it reads many rows.
-_CURVE_SECONDS = 60.0
 _EVENTS_SHOWN = 12
 
 
@@ -63,6 +60,8 @@ class Overview:
     changes: Mapping[str, int]
     #: What the jobs of the last day have done.
     savings: Savings
+    #: What the jobs of the last 30 days have cost and were worth.
+    returns: TableReturn
     #: Core seconds that queued jobs are expected to need; null if no forecast is known.
     backlog_core_seconds: float | None
     #: Budgets of today.
@@ -73,44 +72,25 @@ class Overview:
     events: Sequence[Event]
 
 
-class _Curve:
-    """The health of all tables over time, read once in a while."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._kept: dict[str, tuple[float, Sequence[HealthDay]]] = {}
-
-    def get(self, call: Call) -> Sequence[HealthDay]:
-        store = call.client.config.service.store
-        now = time.monotonic()
-        with self._lock:
-            kept = self._kept.get(store)
-            if kept is None or now - kept[0] > _CURVE_SECONDS:
-                kept = self._kept[store] = (now, call.client.listings.health_by_day())
-        return kept[1]
-
-
-_curve = _Curve()
-
-
 def show_overview(call: Call) -> Overview:
     client, listings = call.client, call.client.listings
-    status, since = client.service.status(), client.now() - _DAY
+    status, since, budgets = client.service.status(), client.now() - _DAY, client.budgets()
     return Overview(
         status=status,
         health=listings.health_counts(),
-        health_by_day=_curve.get(call),
-        alerts=tuple(_alerts(call, status)),
+        health_by_day=call.slow("health_by_day", listings.health_by_day),
+        alerts=tuple(_alerts(status, budgets)),
         changes=listings.count_events(since=since),
-        savings=_savings(listings.ended_reports(since=since)),
-        backlog_core_seconds=_backlog(client.jobs.in_turn(limit=1000)),
-        budgets=client.budgets(),
+        savings=call.slow("savings", lambda: _savings(listings.ended_reports(since=since))),
+        returns=call.slow("returns", client.returns).total,
+        backlog_core_seconds=listings.backlog_core_seconds(),
+        budgets=budgets,
         running=client.jobs.list(states=("running",), limit=20),
         events=listings.events(limit=_EVENTS_SHOWN),
     )
 
 
-def _alerts(call: Call, status: ServiceStatus) -> Sequence[Alert]:
+def _alerts(status: ServiceStatus, budgets: Sequence[Budget]) -> Sequence[Alert]:
     alerts = []
     if not status.workers:
         alerts.append(Alert(level="bad", message="no worker is running", link="/workers"))
@@ -130,7 +110,7 @@ def _alerts(call: Call, status: ServiceStatus) -> Sequence[Alert]:
         alerts.append(Alert(level="warn", message=message, link="/jobs?state=failed"))
     alerts += [
         Alert(level="warn", message=f"the budget {one.scope} is used up", link="/budgets")
-        for one in call.client.budgets()
+        for one in budgets
         if one.left <= 0
     ]
     return alerts
@@ -151,12 +131,6 @@ def _savings(reports: Sequence[Mapping[str, Any]]) -> Savings:
             rows = part.get("rows_written")
             rewritten += rows if isinstance(rows, int) else 0
     return Savings(commits=commits, files_saved=saved, rows_rewritten=rewritten)
-
-
-def _backlog(queued: Sequence[JobEntry]) -> float | None:
-    known = [entry.job.expected.get("core_seconds") for entry in queued]
-    numbers = [float(one) for one in known if isinstance(one, int | float)]
-    return sum(numbers) if numbers else None
 
 
 OVERVIEW_ENDPOINTS = (

@@ -7,13 +7,14 @@ import functools
 import hashlib
 import json
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from starlette.responses import HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
 
@@ -27,11 +28,12 @@ from lakehand.web import pictures
 from lakehand.web.middleware import IDENTITY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from starlette.requests import Request
 
     from lakehand.service.client_values import JobEntry
+    from lakehand.sql.results import SqlResult
     from lakehand.web.access import Identity
     from lakehand.web.table_content import TableContent
 
@@ -44,8 +46,21 @@ PAGES = (
     ("/budgets", "Budgets"),
     ("/workers", "Workers"),
     ("/events", "Events"),
+    ("/sql", "SQL"),
+)
+#: Statements that the page of SQL offers.
+_EXAMPLES = (
+    "SHOW TABLES",
+    "SHOW JOBS",
+    "SELECT verb, state, count(*) AS jobs FROM system.jobs GROUP BY ALL ORDER BY jobs DESC",
 )
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
+#: Where a kept page gets the name of who asks for it. Values of pages are escaped: none is this.
+_USER_MARK = Markup("<!-- user -->")
+#: Amounts of money below this are shown as nothing.
+_LEAST_SHOWN = 0.00005
+#: Rows of a statement that a page shows, and letters of a value.
+_ROWS_SHOWN, _LONGEST_CELL = 200, 160
 #: Shown where there is no value.
 _NOTHING = "-"
 
@@ -82,11 +97,16 @@ def environment() -> Environment:
         moment=format_moment,
         ago=format_ago,
         health=health_bucket,
+        cell=_cell,
+        money=format_money,
+        # Drawn by lakehand, which escapes the values that it shows.
+        drawn=lambda svg: Markup(svg or ""),  # noqa: S704
         pretty=lambda value: json.dumps(value, indent=2, default=str, ensure_ascii=False),
         waits=_waits,
+        words=lambda kind: kind.replace(".", " ").replace("_", " "),
         query=lambda values: urlencode({k: v for k, v in values.items() if v not in (None, "")}),
     )
-    for name in ("bar", "stacked_bar", "health_columns", "score_line", "week_strip", "treemap"):
+    for name in pictures.__all__:
         made.globals[name] = getattr(pictures, name)
     made.globals.update(
         pages=PAGES,
@@ -96,6 +116,7 @@ def environment() -> Environment:
         last_days=_last_days,
         report_phases=report_phases,
         report_forecast=report_forecast,
+        examples=_EXAMPLES,
     )
     return made
 
@@ -163,10 +184,18 @@ def report_forecast(report: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     return []
 
 
-def page(request: Request, template: str, record: Any, *, now: Callable[[], float]) -> Response:
-    """Return a page that shows a record."""
-    context = {"it": record, "now": now(), **_context(request)}
-    return HTMLResponse(environment().get_template(template).render(context))
+def render_page(request: Request, template: str, record: Any, *, now: float) -> bytes:
+    """Return a page that shows a record, for everyone with the same role: it lacks the name."""
+    context = {"it": record, "now": now, **_context(request)}
+    if context["user"] is not None:
+        context["user"] = _USER_MARK
+    return environment().get_template(template).render(context).encode()
+
+
+def page_of(body: bytes, identity: Identity) -> Response:
+    """Return a page with the name of who asks for it."""
+    name = str(escape(identity.name)).encode()
+    return HTMLResponse(body.replace(_USER_MARK.encode(), name))
 
 
 def error_page(
@@ -181,6 +210,44 @@ def error_page(
     return HTMLResponse(text, status, headers)
 
 
+def sql_page(
+    request: Request,
+    statement: str = "",
+    *,
+    result: SqlResult | None = None,
+    error: Mapping[str, Any] | None = None,
+    status: int = 200,
+) -> Response:
+    """Return the page of a statement, with its rows, its report or its error."""
+    rows: list[dict[str, Any]] = []
+    columns: list[str] = []
+    report = None
+    if result is not None and result.rows is not None:
+        columns = result.rows.column_names
+        rows = replace(result, rows=result.rows.slice(0, _ROWS_SHOWN)).to_pylist()
+    elif result is not None:
+        report = result.to_json()["report"]
+    context = {
+        "statement": statement,
+        "columns": columns,
+        "rows": rows,
+        "total": 0 if result is None or result.rows is None else result.rows.num_rows,
+        "report": report,
+        "result": result,
+        "error": error,
+        **_context(request),
+    }
+    return HTMLResponse(environment().get_template("sql.html").render(context), status)
+
+
+def _cell(value: Any) -> str:
+    """Return a value of a row, not too long for a page."""
+    if value is None:
+        return _NOTHING
+    text = value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
+    return text if len(text) <= _LONGEST_CELL else text[: _LONGEST_CELL - 1] + "…"
+
+
 def login_page(request: Request, *, error: str | None, status: int = 200) -> Response:
     """Return the page that takes a token."""
     following = request.query_params.get("next", "/")
@@ -192,12 +259,17 @@ def _context(request: Request) -> dict[str, Any]:
     identity: Identity | None = request.scope.get(IDENTITY)
     query = request.url.query
     return {
-        "identity": identity,
+        "user": shown_name(identity),
         "path": request.url.path,
         "address": request.url.path + (f"?{query}" if query else ""),
         "may_operate": identity is not None and identity.may("operator"),
         "may_administer": identity is not None and identity.may("admin"),
     }
+
+
+def shown_name(identity: Identity | None) -> str | None:
+    """Return the name that a page shows; None where everyone on this machine is the same."""
+    return None if identity is None or identity.name == "web" else identity.name
 
 
 def format_seconds(seconds: float | None) -> str:
@@ -211,6 +283,17 @@ def format_seconds(seconds: float | None) -> str:
     if seconds < _MINUTE:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"  # noqa: PLR2004
     return format_duration(timedelta(seconds=round(seconds)))
+
+
+def format_money(amount: float) -> str:
+    """Format an amount in the unit of the configured prices; small ones with more digits.
+
+    >>> format_money(1234.5), format_money(-0.00123), format_money(0.000001)
+    ('1,234.50', '-0.0012', '0.00')
+    """
+    if abs(amount) >= 1 or abs(amount) < _LEAST_SHOWN:
+        return f"{amount:,.2f}".replace("-0.00", "0.00")
+    return f"{amount:,.4f}"
 
 
 def format_moment(at: float | datetime | None) -> Markup:

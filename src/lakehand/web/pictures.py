@@ -17,10 +17,24 @@ from lakehand.service.store.listings import health_bucket
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from lakehand.service.store.listings import Area, HealthDay, Measurement
+    from lakehand.service.store.listings import Area, Attempt, HealthDay, Measurement
+    from lakehand.service.store.records import Job
     from lakehand.web.service_views import WindowTime
 
-_WEEK_SECONDS = 7 * 86_400.0
+#: What templates call.
+__all__ = (
+    "bar",
+    "health_columns",
+    "job_strip",
+    "score_line",
+    "stacked_bar",
+    "treemap",
+    "week_strip",
+)
+_DAY_SECONDS = 86_400.0
+_WEEK_SECONDS = 7 * _DAY_SECONDS
+#: Days of the health of all tables.
+_DAYS = 14
 #: A label needs an area of this size, in units of the picture.
 _LABEL_WIDTH, _LABEL_HEIGHT, _LETTER_WIDTH = 56, 22, 7.2
 _SCORE_HEIGHT = 40
@@ -61,13 +75,13 @@ def stacked_bar(parts: Mapping[str, float]) -> Markup:
     ).format(Markup().join(shapes))
 
 
-def health_columns(days: Sequence[HealthDay]) -> Markup:
-    """Return a column for each day: how many tables were good, fair and poor."""
-    count = max(len(days), 1)
+def health_columns(days: Sequence[HealthDay], now: float) -> Markup:
+    """Return a column for each of the last days: how many tables were good, fair and poor."""
     most = max((day.good + day.fair + day.poor for day in days), default=1) or 1
+    today = now // _DAY_SECONDS
     shapes = []
-    for number, day in enumerate(days):
-        y = 100.0
+    for day in days:
+        number, y = _DAYS - 1 - (today - day.day_at // _DAY_SECONDS), 100.0
         for kind in ("good", "fair", "poor"):
             value = getattr(day, kind)
             height = 100 * value / most
@@ -82,7 +96,7 @@ def health_columns(days: Sequence[HealthDay]) -> Markup:
     return Markup(
         '<svg class="columns" viewBox="0 0 {} 100" preserveAspectRatio="none" role="img" '
         'aria-label="Tables by health and day">{}</svg>'
-    ).format(count, Markup().join(shapes))
+    ).format(_DAYS, Markup().join(shapes))
 
 
 def score_line(measurements: Sequence[Measurement], marks: Sequence[float] = ()) -> Markup:
@@ -112,8 +126,10 @@ def score_line(measurements: Sequence[Measurement], marks: Sequence[float] = ())
     ).format(_SCORE_HEIGHT, Markup().join(shapes), _SCORE_HEIGHT, line, _SCORE_HEIGHT, line)
 
 
-def week_strip(windows: Sequence[WindowTime], starts_at: float, *, enabled: bool) -> Markup:
-    """Return the times of the next seven days in which jobs may run."""
+def week_strip(
+    windows: Sequence[WindowTime], starts_at: float, now: float, *, enabled: bool
+) -> Markup:
+    """Return the times of seven days in which jobs may run, from now on."""
     kind = "fill-good" if enabled else "fill-unknown"
     shapes = []
     for window in windows:
@@ -125,8 +141,30 @@ def week_strip(windows: Sequence[WindowTime], starts_at: float, *, enabled: bool
     return Markup(
         '<svg class="bar week" viewBox="0 0 100 8" preserveAspectRatio="none" role="img" '
         'aria-label="Open {} times in seven days"><rect class="track" width="100" height="8"/>'
-        '{}<path class="grid" d="{}"/></svg>'
-    ).format(len(windows), Markup().join(shapes), days)
+        '{}<path class="grid" d="{}"/><path class="now" d="M{} 0v8"/></svg>'
+    ).format(
+        len(windows),
+        Markup().join(shapes),
+        days,
+        f"{100 * (now - starts_at) / _WEEK_SECONDS:.3f}",
+    )
+
+
+def job_strip(job: Job, attempts: Sequence[Attempt], now: float) -> Markup:
+    """Return the time of a job from its request to its end: it waits, and attempts run."""
+    start, end = job.queued_at, max(job.ended_at or now, job.queued_at + 0.001)
+    shapes = []
+    for attempt in attempts:
+        x = 100 * (attempt.started_at - start) / (end - start)
+        width = 100 * ((attempt.ended_at or end) - attempt.started_at) / (end - start)
+        kind = "fill-poor" if attempt.error else "fill-accent"
+        shape = Markup('<rect class="{}" x="{}" width="{}" height="8"><title>{}</title></rect>')
+        title = f"{attempt.worker_id}: {attempt.outcome or 'running'}"
+        shapes.append(shape.format(kind, f"{x:.3f}", f"{max(width, 0.3):.3f}", title))
+    return Markup(
+        '<svg class="bar week" viewBox="0 0 100 8" preserveAspectRatio="none" role="img" '
+        'aria-label="Attempts over time"><rect class="track" width="100" height="8"/>{}</svg>'
+    ).format(Markup().join(shapes))
 
 
 def treemap(
@@ -148,49 +186,40 @@ def treemap(
     return Markup(
         '<svg class="treemap {}" viewBox="0 0 {} {}" role="img" '
         'aria-label="Tables by size and health">{}</svg>'
-    ).format(kind, width, height, Markup().join(shapes))
+    ).format(kind, width, height, Markup("".join(shapes)))  # noqa: S704  made above
 
 
-def _area(area: Area, box: _Box) -> Markup:
+# Templates of Markup would take most of the time of a page with hundreds of areas: here values are
+# numbers, or escaped by hand.
+def _area(area: Area, box: _Box) -> str:
     score = "unknown" if area.health_score is None else f"{area.health_score}"
-    title = f"{area.name}: {format_bytes(area.total_bytes)}, health {score}"
-    return Markup(
-        '<a href="/tables/{}"><rect class="{}" x="{}" y="{}" width="{}" height="{}">'
-        "<title>{}</title></rect>{}</a>"
-    ).format(
-        area.id,
-        f"fill-{health_bucket(area.health_score)}",
-        *_inset(box),
-        title,
-        _label(area.name, box),
-    )
-
-
-def _others(size: float, box: _Box) -> Markup:
-    title = f"all other tables: {format_bytes(size)}"
-    return Markup(
-        '<g><rect class="fill-unknown" x="{}" y="{}" width="{}" height="{}">'
-        "<title>{}</title></rect>{}</g>"
-    ).format(*_inset(box), title, _label("others", box))
-
-
-def _inset(box: _Box) -> tuple[str, str, str, str]:
+    title = escape(f"{area.name}: {format_bytes(area.total_bytes)}, health {score}")
+    kind = health_bucket(area.health_score)
     return (
-        f"{box.x + 1:.1f}",
-        f"{box.y + 1:.1f}",
-        f"{max(box.width - 2, 0.5):.1f}",
-        f"{max(box.height - 2, 0.5):.1f}",
+        f'<a href="/tables/{area.id:d}"><rect class="fill-{kind}" {_inset(box)}>'
+        f"<title>{title}</title></rect>{_label(area.name, box)}</a>"
     )
 
 
-def _label(name: str, box: _Box) -> Markup:
+def _others(size: float, box: _Box) -> str:
+    return (
+        f'<g><rect class="fill-unknown" {_inset(box)}>'
+        f"<title>all other tables: {format_bytes(size)}</title></rect>{_label('others', box)}</g>"
+    )
+
+
+def _inset(box: _Box) -> str:
+    width, height = max(box.width - 2, 0.5), max(box.height - 2, 0.5)
+    place = f'x="{box.x + 1:.1f}" y="{box.y + 1:.1f}"'
+    return f'{place} width="{width:.1f}" height="{height:.1f}"'
+
+
+def _label(name: str, box: _Box) -> str:
     if box.width < _LABEL_WIDTH or box.height < _LABEL_HEIGHT:
-        return Markup()
+        return ""
     letters = int((box.width - 14) / _LETTER_WIDTH)
     short = name if len(name) <= letters else name[: max(letters - 1, 1)] + "…"
-    return Markup('<text x="{}" y="{}">{}</text>').format(
-        f"{box.x + 8:.1f}", f"{box.y + 18:.1f}", escape(short)
-    )
+    return f'<text x="{box.x + 8:.1f}" y="{box.y + 18:.1f}">{escape(short)}</text>'
 
 
 def _squarified(sizes: Sequence[float], box: _Box) -> Iterator[_Box]:

@@ -13,10 +13,10 @@ from starlette.routing import Mount, Route
 from lakehand.errors import RequestRefusedError, ValidationError
 from lakehand.service.client import ServiceClient
 from lakehand.web.access import COOKIE, SAFE_METHODS, SECURE_COOKIE, Identity, is_loopback
-from lakehand.web.endpoints import Call, to_json
+from lakehand.web.endpoints import Call, SlowValues, to_json
 from lakehand.web.middleware import IDENTITY
 from lakehand.web.openapi import openapi_document
-from lakehand.web.pages import login_page, page, static_files
+from lakehand.web.pages import login_page, page_of, render_page, shown_name, static_files
 from lakehand.web.requests import read_form, read_json_or_nothing
 from lakehand.web.table_content import TableReader
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from lakehand.service.notifications import Notifications
     from lakehand.service.store.database import Database
     from lakehand.web.access import AccessRules
+    from lakehand.web.answer_cache import AnswerCache
     from lakehand.web.endpoints import Endpoint
 
     Handler = Callable[[Request], Awaitable[Response]]
@@ -47,13 +48,16 @@ class Resources:
         notifications: Notifications,
         database: Database,
         rules: AccessRules,
+        answers: AnswerCache,
     ) -> None:
         self._endpoints = endpoints
         #: Has the configuration that holds now.
         self._notifications = notifications
         self._database = database
         self._rules = rules
+        self._answers = answers
         self._reader = TableReader()
+        self._slow_values = SlowValues()
         self._openapi = openapi_document(endpoints)
 
     def close(self) -> None:
@@ -83,27 +87,25 @@ class Resources:
 
     def _api(self, endpoint: Endpoint) -> Handler:
         async def answer(request: Request) -> Response:
-            body = {}
-            if endpoint.method not in SAFE_METHODS:
+            if endpoint.method in SAFE_METHODS:
+                text = await self._kept(endpoint, request, "api", self._write)
+            else:
                 body = await read_json_or_nothing(request)
-            result = await self._view(endpoint, request, body)
-            text = await run_in_threadpool(_written, result)
+                text = _written(await self._change(endpoint, request, body))
             return Response(text, endpoint.status, media_type="application/json")
 
         return answer
 
     def _page(self, endpoint: Endpoint) -> Handler:
         async def answer(request: Request) -> Response:
-            result = await self._view(endpoint, request, {})
-            return await run_in_threadpool(
-                page, request, str(endpoint.template), result, now=self._database.time
-            )
+            text = await self._kept(endpoint, request, "page", self._render)
+            return page_of(text, request.scope[IDENTITY])
 
         return answer
 
     def _form(self, endpoint: Endpoint) -> Handler:
         async def answer(request: Request) -> Response:
-            result = await self._view(endpoint, request, await read_form(request))
+            result = await self._change(endpoint, request, await read_form(request))
             parts = {**request.path_params, **_ids(result)}
             following = str(endpoint.after_form)
             for name, value in parts.items():
@@ -112,24 +114,58 @@ class Resources:
 
         return answer
 
-    async def _view(self, endpoint: Endpoint, request: Request, body: Mapping[str, Any]) -> Any:
+    async def _kept(
+        self,
+        endpoint: Endpoint,
+        request: Request,
+        kind: str,
+        make: Callable[[Endpoint, Request, Call], bytes],
+    ) -> bytes:
+        """Return what was answered to others just now, or make it."""
+        call = self._call(endpoint, request, {})
+        who = (call.identity.role, shown_name(call.identity) is None)
+        key = (kind, request.scope["path"], request.scope["query_string"], who)
+        return await self._answers.get(
+            key,
+            lambda: run_in_threadpool(make, endpoint, request, call),
+            is_reload=kind == "page" and request.headers.get("hx-request") == "true",
+        )
+
+    def _write(self, endpoint: Endpoint, _request: Request, call: Call) -> bytes:
+        with self._database.one_state():
+            record = endpoint.view(call)
+        return _written(record)
+
+    def _render(self, endpoint: Endpoint, request: Request, call: Call) -> bytes:
+        with self._database.one_state():
+            record, now = endpoint.view(call), self._database.time()
+        return render_page(request, str(endpoint.template), record, now=now)
+
+    async def _change(self, endpoint: Endpoint, request: Request, body: Mapping[str, Any]) -> Any:
+        call = self._call(endpoint, request, body)
+        try:
+            return await run_in_threadpool(endpoint.view, call)
+        finally:
+            self._answers.note_change()
+
+    def _call(self, endpoint: Endpoint, request: Request, body: Mapping[str, Any]) -> Call:
+        """Return the request for a view; RequestRefusedError if the role does not allow it."""
         identity: Identity = request.scope[IDENTITY]
         if not identity.may(endpoint.role):
             message = f"{identity.name} has the role {identity.role}; this needs {endpoint.role}"
             raise RequestRefusedError(message)
+        if any("\0" in value for value in request.path_params.values()):
+            raise ValidationError("the path has a null character")
         config = self._notifications.config
-        client = ServiceClient(config, by=identity.name, database=self._database)
-        call = Call(
-            client=client,
+        return Call(
+            client=ServiceClient(config, by=identity.name, database=self._database),
             identity=identity,
             reader=self._reader,
             path=request.path_params,
             query=dict(request.query_params),
             body=body,
+            slow_values=self._slow_values,
         )
-        if any("\0" in value for value in request.path_params.values()):
-            raise ValidationError("the path has a null character")
-        return await run_in_threadpool(endpoint.view, call)
 
     # -- the cookie of a token --------------------------------------------------------------------
 
@@ -170,9 +206,9 @@ class Resources:
         return answer
 
 
-def _written(result: Any) -> str:
+def _written(result: Any) -> bytes:
     """Return a record as JSON; values that JSON does not have, as the commands print them."""
-    return json.dumps(to_json(result), default=str)
+    return json.dumps(to_json(result), default=str).encode()
 
 
 def _ids(result: Any) -> dict[str, Any]:

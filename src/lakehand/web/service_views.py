@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from lakehand.service.config import Policy, SourceSection
     from lakehand.service.job_states import AccessRole
+    from lakehand.service.returns import ReturnSummary
     from lakehand.service.store.budgets import Budget
     from lakehand.service.store.listings import Event
     from lakehand.service.store.worker_registry import Worker
@@ -60,7 +61,7 @@ class PolicySummary:
     settings: Mapping[str, Any]
     #: Verbs by cron expression, and what that means.
     schedule: Mapping[str, str]
-    #: When its jobs may run in the next seven days.
+    #: When its jobs may run, from now to the end of the seven days.
     windows: tuple[WindowTime, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -78,7 +79,7 @@ class PolicyList:
     """The policies of the configuration."""
 
     policies: Sequence[PolicySummary]
-    #: Start of the seven days.
+    #: Start of the seven days: the last midnight.
     starts_at: float
     #: Time zone of windows and schedules.
     time_zone: str
@@ -99,6 +100,8 @@ class BudgetList:
     day: str
     #: The budgets.
     budgets: Sequence[Budget]
+    #: What the jobs of the last days have cost and were worth.
+    returns: ReturnSummary
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -188,7 +191,7 @@ def list_policies(call: Call) -> PolicyList:
             _policy(policy, zone, now, tables=counts.get(policy.name, 0))
             for policy in config.policies
         ],
-        starts_at=now.timestamp(),
+        starts_at=_midnight(now, zone).timestamp(),
         time_zone=str(zone),
         pools={pool.name: pool.max_running for pool in config.pools},
     )
@@ -208,8 +211,13 @@ def _policy(policy: Policy, zone: ZoneInfo, now: datetime, *, tables: int) -> Po
     )
 
 
+def _midnight(now: datetime, zone: ZoneInfo) -> datetime:
+    """Return the start of the day: the picture of a week has days as columns."""
+    return now.astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0)
+
+
 def _week(policy: Policy, zone: ZoneInfo, now: datetime) -> Sequence[WindowTime]:
-    windows, at, end = windows_of(policy, zone), now, now + _WEEK
+    windows, at, end = windows_of(policy, zone), now, _midnight(now, zone) + _WEEK
     found: list[WindowTime] = []
     for _ in range(_MAX_OPENINGS):
         opening = windows.next_opening(at)
@@ -238,7 +246,11 @@ def list_budgets(call: Call) -> BudgetList:
             raise ValidationError("day is written as 2026-01-31", field="day") from error
     zone = call.client.config.service.time_zone
     today = datetime.fromtimestamp(call.client.now(), zone).date().isoformat()
-    return BudgetList(day=day or today, budgets=call.client.budgets(day))
+    return BudgetList(
+        day=day or today,
+        budgets=call.client.budgets(day),
+        returns=call.slow("returns", call.client.returns),
+    )
 
 
 def list_workers(call: Call) -> WorkerList:
@@ -347,7 +359,7 @@ SERVICE_ENDPOINTS = (
         method="GET",
         path="/budgets",
         view=list_budgets,
-        summary="What may be spent on a day, and what was.",
+        summary="What may be spent on a day, what was, and what that was worth.",
         returns=BudgetList,
         parameters=(Parameter(name="day", help="As 2026-01-31; default: today."),),
         template="budgets.html",

@@ -1,8 +1,11 @@
-"""`POST /api/v1/sql`: statements over HTTP, on the tables of the service only.
+"""SQL over HTTP, on the tables of the service only: `POST /api/v1/sql`, and the page `/sql`.
 
 The body is `{"statement", "parameters", "format", "wait_seconds"}`. The answer is the document of
 `lakehand sql --json`, or CSV or an Arrow stream; 202 if the job of the statement has not ended yet.
 A viewer may run what changes nothing: SELECT, SHOW, DESCRIBE and EXPLAIN.
+
+The page runs a statement of its address, which may only read, for everyone; and one of its form,
+which is a POST and so not for viewers.
 """
 
 from __future__ import annotations
@@ -13,81 +16,105 @@ from anyio import CapacityLimiter, to_thread
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from lakehand.errors import RequestRefusedError, ValidationError
+from lakehand.errors import LakehandError, RequestRefusedError, ValidationError
+from lakehand.web.answers import status_of
 from lakehand.web.middleware import IDENTITY, SQL_PATH
+from lakehand.web.pages import sql_page
+from lakehand.web.requests import read_form, read_json
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable, Mapping
 
     from starlette.requests import Request
 
     from lakehand.service.config import ServiceConfig
+    from lakehand.service.store.database import Database
     from lakehand.sql.results import SqlResult
-    from lakehand.sql.statements import Statement
-    from lakehand.web.access import Identity
+    from lakehand.web.answer_cache import AnswerCache
 
 _FORMATS = ("json", "csv", "arrow")
 _KEYS = ("statement", "parameters", "format", "wait_seconds")
 _WAIT_SECONDS, _MAX_WAIT_SECONDS = 30.0, 600.0
+#: How long the page waits for a job: it links to it after that.
+_PAGE_WAIT_SECONDS = 5.0
 _ACCEPTED = 202
 #: Statements that run at a time: the others wait for their turn.
 _AT_A_TIME = 8
 
 
-def sql_route(
-    config: Callable[[], ServiceConfig], read_json: Callable[[Request], Awaitable[Any]]
-) -> Route:
-    """Return the route; `config` is asked for each statement, because it may be read again."""
-    return Route(SQL_PATH, _SqlApi(config, read_json).run, methods=["POST"])
+class SqlRoutes:
+    """The routes of statements."""
 
-
-class _SqlApi:
     def __init__(
-        self,
-        config: Callable[[], ServiceConfig],
-        read_json: Callable[[Request], Awaitable[Any]],
+        self, config: Callable[[], ServiceConfig], database: Database, answers: AnswerCache
     ) -> None:
+        """`config` is asked for each statement, because it may be read again."""
         self._config = config
-        self._read_json = read_json
+        self._database = database
+        self._answers = answers
         self._limiter: CapacityLimiter | None = None
 
-    async def run(self, request: Request) -> Response:
-        """Run the statement of a request."""
-        body = _checked(await self._read_json(request))
-        body["identity"] = request.scope[IDENTITY]
+    def routes(self) -> list[Route]:
+        return [
+            Route(SQL_PATH, self._run_body, methods=["POST"]),
+            Route("/sql", self._show, methods=["GET"]),
+            Route("/sql", self._run_form, methods=["POST"]),
+        ]
+
+    async def _run_body(self, request: Request) -> Response:
+        body = _checked(await read_json(request))
+        is_viewer = not request.scope[IDENTITY].may("operator")
+        result = await self._run(request, body, is_read_only=is_viewer)
+        return _response(result, body["format"])
+
+    async def _show(self, request: Request) -> Response:
+        statement = request.query_params.get("statement", "").strip()
+        if not statement:
+            return sql_page(request)
+        if request.headers.get("sec-fetch-site") in {"cross-site", "same-site"}:
+            raise RequestRefusedError("a page of another site cannot run a statement")
+        return await self._run_for_page(request, statement, is_read_only=True)
+
+    async def _run_form(self, request: Request) -> Response:
+        statement = (await read_form(request)).get("statement", "").strip()
+        return await self._run_for_page(request, statement, is_read_only=False)
+
+    async def _run_for_page(
+        self, request: Request, statement: str, *, is_read_only: bool
+    ) -> Response:
+        wanted = {"statement": statement, "wait_seconds": _PAGE_WAIT_SECONDS}
+        try:
+            result = await self._run(request, _checked(wanted), is_read_only=is_read_only)
+        except LakehandError as error:
+            known = error.to_json()
+            return sql_page(request, statement, error=known, status=status_of(error))
+        return sql_page(request, statement, result=result)
+
+    async def _run(
+        self, request: Request, body: Mapping[str, Any], *, is_read_only: bool
+    ) -> SqlResult:
         if self._limiter is None:  # It belongs to the event loop.
             self._limiter = CapacityLimiter(_AT_A_TIME)
+        by = request.scope[IDENTITY].name
+
+        def run() -> SqlResult:
+            from lakehand.service.client import ServiceClient
+            from lakehand.sql.sql_session import SqlSession
+
+            session = SqlSession(
+                client=ServiceClient(self._config(), by=by, database=self._database),
+                is_restricted=True,
+                is_read_only=is_read_only,
+                wait_seconds=body["wait_seconds"],
+            )
+            return session.run(body["statement"], body["parameters"])
+
         # Apart from the threads that answer other requests: a statement may wait for its job. When
         # the server ends, it does not wait for them; the jobs go on.
-        return await to_thread.run_sync(
-            self._answer, body, limiter=self._limiter, abandon_on_cancel=True
-        )
-
-    def _answer(self, body: dict[str, Any]) -> Response:
-        return _response(self._run(body), body["format"])
-
-    def _run(self, body: dict[str, Any]) -> SqlResult:
-        from lakehand.service.client import ServiceClient
-        from lakehand.sql.grammar import parse_statement
-        from lakehand.sql.sql_session import SqlSession
-
-        identity = body["identity"]
-        statement = parse_statement(body["statement"], body["parameters"])
-        _check_allowed(identity, statement)
-        with ServiceClient(self._config(), by=identity.name) as client:
-            session = SqlSession(
-                client=client, is_restricted=True, wait_seconds=body["wait_seconds"]
-            )
-            return session.execute(statement)
-
-
-def _check_allowed(identity: Identity, statement: Statement) -> None:
-    from lakehand.sql.statements import READ_ONLY
-
-    if not (isinstance(statement, READ_ONLY) or identity.may("operator")):
-        message = f"{identity.name} is a viewer, and may change nothing"
-        hint = "use a token with the role operator; SELECT, SHOW, DESCRIBE and EXPLAIN need none"
-        raise RequestRefusedError(message, hint=hint)
+        try:
+            return await to_thread.run_sync(run, limiter=self._limiter, abandon_on_cancel=True)
+        finally:
+            self._answers.note_change()
 
 
 def _checked(body: Any) -> dict[str, Any]:

@@ -10,26 +10,31 @@ import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYetError
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from lakehand.errors import LakehandError, describe_error
+from lakehand.errors import LakehandError, ValidationError, describe_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
+    from datetime import datetime
 
-    from lakehand.assess.inspection import Inspection
+    from lakehand.assess.inspection import Inspection, SizeRange
     from lakehand.model.reports import HistoryEntry
     from lakehand.model.snapshot import Snapshot
     from lakehand.service.table_explanation import Explanation
     from lakehand.table import Table
 
-#: How long a page waits, how long what was read is kept, and how many tables.
-_WAIT_SECONDS, _KEPT_SECONDS, _MAX_KEPT = 2.0, 60.0, 64
+#: How long a page waits, how long what was read of one version is kept, and how many tables.
+_WAIT_SECONDS, _KEPT_SECONDS, _MAX_KEPT = 2.0, 300.0, 64
 #: Commits that the page of a table shows.
 HISTORY_LENGTH = 15
 #: Partitions that it shows.
 WORST_PARTITIONS = 10
+#: Files that its picture shows, of more files a sample; of tables with more none is drawn.
+_DRAWN_FILES, _MOST_FILES = 700, 200_000
+#: Columns that are looked at for the axes of the picture, if none is asked for.
+_CANDIDATES = 8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,6 +52,25 @@ class PartitionFiles:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SizeChange:
+    """The sizes of files before and after a rewrite."""
+
+    #: The version that the rewrite committed.
+    version: int
+    #: When.
+    at: datetime
+    #: Name of the operation.
+    operation: str | None
+    #: Histogram of file sizes before it.
+    before: tuple[SizeRange, ...]
+    #: The same after it.
+    after: tuple[SizeRange, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "at": self.at.isoformat()}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class TableContent:
     """What the log of a table says now."""
 
@@ -56,6 +80,12 @@ class TableContent:
     history: tuple[HistoryEntry, ...] = ()
     #: Partitions with the most small files.
     partitions: tuple[PartitionFiles, ...] = ()
+    #: What the last rewrite did to the sizes of files; null if there was none lately.
+    rewrite: SizeChange | None = None
+    #: Picture of its files over two columns, as SVG without a style; null if there is none.
+    picture: str | None = None
+    #: Why there is no picture; null if there is one.
+    no_picture: str | None = None
     #: Why the table is maintained or not; null while it is read.
     explanation: Explanation | None = None
     #: Why the table cannot be read; null if it can.
@@ -66,7 +96,7 @@ class TableContent:
     def to_json(self) -> dict[str, Any]:
         from lakehand.web.endpoints import to_json
 
-        named = ("history", "partitions", "explanation", "error", "is_pending")
+        named = ("history", "partitions", "rewrite", "explanation", "error", "is_pending")
         found = {name: to_json(getattr(self, name)) for name in named}
         inspection = None if self.inspection is None else self.inspection.to_json()
         return {"inspection": inspection, **found}
@@ -89,6 +119,80 @@ def read_table(
         history=history,
         partitions=partitions if inspection.partition_columns else (),
         explanation=explanation,
+    )
+
+
+def read_for_page(
+    table: Table, *, explanation: Explanation | None, by: Sequence[str]
+) -> TableContent:
+    """Read what the page of a table in a service shows: with the picture, and the last rewrite.
+
+    The picture is drawn over the columns `by`, else over two that have bounds.
+    """
+    content = read_table(table, explanation=explanation)
+    assert content.inspection is not None  # noqa: S101  it was read
+    if content.inspection.file_count > _MOST_FILES:
+        why = f"the table has more than {_MOST_FILES:,} files"
+        return replace(content, no_picture=why)
+    try:
+        inspection, picture = _draw(table, by)
+    except LakehandError as error:
+        return replace(content, rewrite=_last_rewrite(table, content), no_picture=error.message)
+    return replace(
+        content,
+        inspection=inspection,
+        rewrite=_last_rewrite(table, content),
+        picture=picture,
+    )
+
+
+def _draw(table: Table, by: Sequence[str]) -> tuple[Inspection, str]:
+    from lakehand.assess.layout_picture import PICTURE_COLUMNS, draw_inspection
+
+    columns = by or _axes(table)
+    if len(columns) != PICTURE_COLUMNS:
+        message = "a picture needs two columns with minimum and maximum in the log"
+        raise ValidationError(message, field="by")
+    snapshot = table.snapshot(statistics=columns)
+    inspection = table.inspect_snapshot(snapshot, by=columns)
+    drawn = draw_inspection(inspection, snapshot.files, max_drawn=_DRAWN_FILES, with_style=False)
+    return inspection, drawn
+
+
+def _axes(table: Table) -> tuple[str, ...]:
+    """Return two columns for a picture: those that cluster the table, or the first with bounds."""
+    from lakehand.planning.file_bounds import value_bounds
+    from lakehand.sorting.ordering import orderable_columns
+
+    declared = table.clustering_columns()
+    candidates = list(dict.fromkeys([*declared, *orderable_columns(table.schema())]))[:_CANDIDATES]
+    files = table.snapshot(statistics=candidates).files
+
+    def is_useful(column: str) -> bool:
+        low = value_bounds(files, column).low
+        return low.null_count < len(low) and len(low.unique().drop_null()) > 1
+
+    return tuple(column for column in candidates if is_useful(column))[:2]
+
+
+def _last_rewrite(table: Table, content: TableContent) -> SizeChange | None:
+    """Return what the last proved rewrite changed; None if its log is gone."""
+    commit = next((one for one in content.history if one.proof and one.version), None)
+    if commit is None:
+        return None
+    try:
+        before, after = (
+            table.inspect_snapshot(table.snapshot(version=version)).sizes
+            for version in (commit.version - 1, commit.version)
+        )
+    except LakehandError:  # Cleaned, or not readable: the page does without.
+        return None
+    return SizeChange(
+        version=commit.version,
+        at=commit.at,
+        operation=commit.operation,
+        before=before,
+        after=after,
     )
 
 
@@ -150,18 +254,16 @@ class TableReader:
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="lakehand-table-reader")
         self._lock = threading.Lock()
-        self._kept: dict[tuple[str, int | None], _Kept] = {}
+        self._kept: dict[Hashable, _Kept] = {}
 
     def read(
         self,
-        url: str,
-        version: int | None,
+        key: Hashable,
         work: Callable[[], TableContent],
         *,
         wait_seconds: float = _WAIT_SECONDS,
     ) -> TableContent:
-        """Return what a table has at its known version, or what is known of it in time."""
-        key = (url, version)
+        """Return what a table has, or what is known of it in time; `key` has its version."""
         now = time.monotonic()
         with self._lock:
             kept = self._kept.get(key)

@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from lakehand.errors import ValidationError
+from lakehand.model.order import column_names
 from lakehand.model.quantities import parse_duration
 from lakehand.service.client_values import JobEntry, PolicyOfTable, TableEntry
 from lakehand.service.job_specs import storage_options
 from lakehand.service.store.listings import Area, Event, Measurement, TableFilter
 from lakehand.service.table_explanation import Explanation
 from lakehand.web.endpoints import LIMIT, Call, Endpoint, Parameter, to_json
-from lakehand.web.table_content import TableContent, read_table
+from lakehand.web.table_content import TableContent, read_for_page
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -174,14 +175,16 @@ def _read(call: Call, entry: TableEntry) -> TableContent:
     if entry.table.gone_at is not None:
         return TableContent()
     url, config = entry.table.url, call.client.config
+    by = column_names(call.text("by") or "")
 
     def work() -> TableContent:
         from lakehand.table import open_table
 
         opened = open_table(url, storage_options=storage_options(config, url))
-        return read_table(opened, explanation=call.client.tables.explain(str(entry.table.id)))
+        explanation = call.client.tables.explain(str(entry.table.id))
+        return read_for_page(opened, explanation=explanation, by=by)
 
-    return call.reader.read(url, entry.table.version, work)
+    return call.reader.read((url, entry.table.version, by), work)
 
 
 def list_measurements(call: Call) -> MeasurementList:
@@ -271,6 +274,7 @@ TABLE_ENDPOINTS = (
         view=show_table,
         summary="One table, by its number or name.",
         returns=TableDetails,
+        parameters=(Parameter(name="by", help="Two columns of the picture, as `day,customer`."),),
         template="table.html",
     ),
     Endpoint(

@@ -51,6 +51,8 @@ class Database:
             threading.RLock() if self.is_sqlite else nullcontext()
         )
         self._reader = engine.execution_options(**{_READS: True})
+        #: The connection of `one_state`, of each thread.
+        self._shared = threading.local()
         self._now = _now(clock, is_sqlite=self.is_sqlite)
 
     @contextmanager
@@ -90,8 +92,26 @@ class Database:
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """Run a block that reads and writes nothing: it waits for no other."""
+        shared: Connection | None = getattr(self._shared, "connection", None)
+        if shared is not None:
+            with self._typed_errors():
+                yield shared
+            return
         with self._typed_errors(), self._reader.connect() as connection:
             yield connection
+
+    @contextmanager
+    def one_state(self) -> Iterator[None]:
+        """Let all that this thread reads in a block be of one time, over one connection.
+
+        What it writes in the block is written at once, and not read in it.
+        """
+        with self._typed_errors(), self._reader.connect() as connection:
+            self._shared.connection = connection
+            try:
+                yield
+            finally:
+                self._shared.connection = None
 
     def now(self) -> ColumnElement[float]:
         """Return the time in seconds: that of the database, which all workers share.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import func, select
+from sqlalchemy import bindparam, func, select
 
 from lakehand.service.store.database_schema import JOBS, POOLS, SERVICE, TABLES, WORKERS
 from lakehand.service.store.job_claims import startable
@@ -196,7 +197,13 @@ def _pause(row: Any, what: str) -> Wait:
 
 def _count_ahead(connection: Connection, database: Database, wanted: list[int]) -> dict[int, int]:
     """Return for jobs that may start how many of their pool start before them."""
+    found = connection.execute(_places(database.now()), {"wanted": wanted})
+    return {row.id: row.place - 1 for row in found}
+
+
+@functools.lru_cache(maxsize=64)
+def _places(now: Any) -> Any:
+    """Return the query for the places of jobs in the queues of their pools."""
     place = func.row_number().over(partition_by=JOBS.c.pool, order_by=(JOBS.c.rank_at, JOBS.c.id))
-    places = select(JOBS.c.id, place.label("place")).where(*startable(database.now())).subquery()
-    found = select(places).where(places.c.id.in_(wanted))
-    return {row.id: row.place - 1 for row in connection.execute(found)}
+    places = select(JOBS.c.id, place.label("place")).where(*startable(now)).subquery()
+    return select(places).where(places.c.id.in_(bindparam("wanted", expanding=True)))

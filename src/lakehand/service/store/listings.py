@@ -306,6 +306,14 @@ class Listings:
             rows = connection.execute(query.order_by(JOBS.c.rank_at, JOBS.c.id).limit(limit))
             return [Job.of(row) for row in rows]
 
+    def backlog_core_seconds(self) -> float | None:
+        """Return the processor time that queued jobs are expected to take; None if unknown."""
+        expected = JOBS.c.expected["core_seconds"].as_float()
+        query = select(func.sum(expected)).where(JOBS.c.state == "queued")
+        with self._database.reading() as connection:
+            found = connection.execute(query).scalar_one()
+        return None if found is None else float(found)
+
     def attempts(self, job_id: int) -> list[Attempt]:
         """Return the attempts at a job, the oldest first."""
         names = list(Attempt.__slots__)

@@ -106,7 +106,7 @@ class ServiceState:
 
     def pause_now(self) -> Pause | None:
         """Return the pause that holds now; None if there is none."""
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             return self._pause(connection)
 
     def _pause(self, connection: Connection) -> Pause | None:
@@ -124,7 +124,7 @@ class ServiceState:
 
     def status(self, workers: tuple[Worker, ...], *, held: int) -> ServiceStatus:
         """Count tables and jobs; `held` is the number of tables of which a verb is held."""
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             now = float(connection.execute(select(self._database.now())).scalar_one())
             oldest = connection.execute(
                 select(func.min(JOBS.c.queued_at)).where(

@@ -9,17 +9,26 @@
     state.dataset.state = word;
   };
 
+  // A page of one table or one job reloads for what happened to it, and to the service.
+  const about = document.querySelector("[data-about]");
+  const [subject, number] = about ? about.dataset.about.split(" ") : [null, null];
+  const concerns = (event) => {
+    if (subject === null) return true;
+    const told = JSON.parse(event.data)[subject + "_id"];
+    return told === null || String(told) === number;
+  };
+
   let timer = null;
-  const announce = () => {
+  const announce = (event) => {
     // Many events at once are one reload.
-    if (timer !== null) return;
+    if (timer !== null || !concerns(event)) return;
     timer = setTimeout(() => {
       timer = null;
       // What is being filled in stays.
       const active = document.activeElement;
       if (active && active.closest("[hx-get]") && active.matches("input, select, textarea")) return;
       document.body.dispatchEvent(new CustomEvent("lakehand"));
-    }, 400);
+    }, 2100); // Longer than the server keeps an answer: it has been made after the event.
   };
 
   if (document.querySelector("[hx-get]") && "EventSource" in window) {
