@@ -138,8 +138,8 @@ def test_a_viewer_may_read_with_sql_and_change_nothing(web):
             answer = web.ask("GET", f"/sql?statement={quote(statement)}", **who)
             assert answer.status == 403, (statement, answer.text)
     assert web.jobs.listed() == before
-    for path in ("/sql", "/api/v1/sql"):
-        assert web.ask("POST", path, {"statement": "SHOW JOBS"}, **viewer).status == 403
+    # The form is for those who may change something; the API knows what a statement does.
+    assert web.ask("POST", "/sql", {"statement": "SHOW JOBS"}, **viewer).status == 403
     same = {"sec_fetch_site": "same-origin"}
     changed = web.ask("POST", "/sql", b"statement=CANCEL+JOB+4", **operator, **same)
     assert changed.status == 200, changed.text
