@@ -42,7 +42,7 @@ def test_a_stream_of_changes_killed_around_its_commits_copies_each_change_once(t
         ("after", "table.append(rows([200]))"),
     ]
 
-    assert run_killed_stream(tmp_path, steps, seconds=300) == 0
+    assert run_killed_stream(tmp_path, steps, seconds=840) == 0
 
     assert in_sink(tmp_path) == in_feed(table)
     assert len(in_feed(table)) > 20

@@ -321,7 +321,10 @@ class _Grammar(Parser):
                 statement=sql.RunVerb(keyword="MAINTAIN", verb="maintain", table=table)
             )
         keyword = self.choose("MAINTENANCE", *_EXPLAINED)
-        return sql.Explain(statement=self._run_verb(keyword))
+        explained = self._run_verb(keyword)
+        if explained.is_async:
+            self.fail("EXPLAIN starts no job: leave ASYNC out", self.lexer.peek())
+        return sql.Explain(statement=explained)
 
     def _change_job(self, action: Any) -> sql.ChangeJob:
         self.expect("JOB")
