@@ -31,7 +31,7 @@ class _Kept:
     answer: asyncio.Task[bytes]
     #: How many changes there were when it was begun.
     changes: int
-    #: The newest event at that time; None: nobody asked.
+    #: The newest event at that time; None: it was not asked for.
     event_id: int | None
     at: float = field(default_factory=time.monotonic)
 

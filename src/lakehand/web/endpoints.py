@@ -41,7 +41,7 @@ class SlowValues:
         self._kept: dict[str, tuple[float, Any]] = {}
 
     def get(self, name: str, read: Callable[[], Value]) -> Value:
-        # With the lock: who comes meanwhile waits for the same numbers.
+        # With the lock: other requests wait for the same numbers.
         with self._lock:
             kept = self._kept.get(name)
             if kept is None or time.monotonic() - kept[0] > _SLOW_SECONDS:
