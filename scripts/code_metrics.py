@@ -44,8 +44,8 @@ class Metric:
 #: needs a reason in the commit message.
 LIMITS = {
     "modules": (380, "340 to 370"),
-    "lines": (79_600, "about 62,000"),
-    "modules imported by exactly one other": (87, "under 80"),
+    "lines": (80_300, "about 62,000"),
+    "modules imported by exactly one other": (90, "under 80"),
     "import lines and __all__, percent of lines": (8.2, "under 8"),
     "core methods of the format protocols": (25, "about 20"),
     "optional methods of the format protocols": (61, "none"),

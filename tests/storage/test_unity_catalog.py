@@ -130,6 +130,14 @@ def test_vended_keys_are_renewed_also_where_a_task_runs(unity, s3_server, monkey
     assert len(unity.requests) == before + 1
 
 
+def test_own_credentials_are_used_where_the_catalog_has_none(unity, s3_server):
+    uri = s3_server.new_uri()
+    make_table(uri, storage_options=s3_server.options)
+    unity.add("main.sales.events", storage_location=uri)
+    table = lakehand.open_table("unity:main.sales.events", storage_options=s3_server.options)
+    assert table.snapshot().version == 3
+
+
 def test_a_table_that_may_only_be_read_is_read(unity, s3_server):
     unity.add("main.sales.events", storage_location="s3://lake/x")
     vend(unity, "main.sales.events")

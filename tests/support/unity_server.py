@@ -74,7 +74,8 @@ class Unity:
         table, operation = body["table_id"], body["operation"]
         if operation == "READ_WRITE" and table in self.read_only:
             return 403, {"error_code": "PERMISSION_DENIED", "message": "no MODIFY on it"}
-        return (200, self.vended[table]) if table in self.vended else (404, {})
+        unconfigured = {"error_code": "FAILED_PRECONDITION", "message": "S3 bucket configuration"}
+        return (200, self.vended[table]) if table in self.vended else (400, unconfigured)
 
 
 @contextmanager

@@ -57,8 +57,11 @@ class Catalog(Protocol):
 
     #: How it is called in `NAME:schema.table`.
     name: str
-    #: Parts of a table's name.
-    levels: int
+
+    @property
+    def levels(self) -> int | None:
+        """Parts of a table's name; None: any number."""
+        ...
 
     def find(self, names: tuple[str, ...]) -> CatalogTable | None:
         """Return an entry; None if there is none of this name."""
@@ -83,8 +86,9 @@ def parse_name(text: str, catalog: Catalog) -> tuple[str, ...]:
         if position == len(text) or text[position] != ".":
             break
         position += 1
-    if position != len(text) or len(parts) != catalog.levels:
-        example = "main.sales.events" if catalog.levels == 3 else "sales.events"  # noqa: PLR2004
+    levels = catalog.levels or max(len(parts), 1)
+    if position != len(text) or len(parts) != levels:
+        example = ".".join(("main", "sales", "events")[-levels:])
         raise ValidationError(
             f"{text!r} is not the name of a table in a {catalog.name} catalog",
             field="uri",

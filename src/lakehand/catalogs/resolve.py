@@ -15,7 +15,7 @@ from lakehand.storage import Store, open_store
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-_PREFIXED = re.compile(r"(?P<catalog>unity|glue|hive):(?P<name>(?!//).*)", re.DOTALL)
+_PREFIXED = re.compile(r"(?P<catalog>unity|glue|hive|lance):(?P<name>(?!//).*)", re.DOTALL)
 _BARE = re.compile(r"[^\s./\\:`]+(?:\.[^\s./\\:`]+){1,2}")
 _DEFAULT = "LAKEHAND_CATALOG"
 #: Variables of which one tells that a catalog is in use, and how many parts its names have.
@@ -44,12 +44,23 @@ def _hive() -> Catalog:
     return open_hive()
 
 
+def _lance() -> Catalog:
+    from lakehand.catalogs.lance_namespace import open_lance
+
+    return open_lance()
+
+
 #: How to connect to each kind of catalog, as the environment says.
-CATALOGS: Mapping[str, Callable[[], Catalog]] = {"unity": _unity, "glue": _glue, "hive": _hive}
+CATALOGS: Mapping[str, Callable[[], Catalog]] = {
+    "unity": _unity,
+    "glue": _glue,
+    "hive": _hive,
+    "lance": _lance,
+}
 
 
 def open_catalog(name: str) -> Catalog:
-    """Connect to `unity`, `glue` or `hive` as the environment variables say."""
+    """Connect to `unity`, `glue`, `hive` or `lance` as the environment variables say."""
     if name not in CATALOGS:
         known = ", ".join(CATALOGS)
         message = f"there is no catalog {name!r}"

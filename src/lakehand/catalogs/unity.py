@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _API = "/api/2.1/unity-catalog"
 _PAGE = 200
 _TIMEOUT_SECONDS = 30.0
-_OK, _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND = 200, 401, 403, 404
+_OK, _BAD_REQUEST, _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND = 200, 400, 401, 403, 404
 _VIEWS = frozenset({"VIEW", "MATERIALIZED_VIEW", "METRIC_VIEW"})
 #: Vended keys are renewed this long before they expire.
 _MARGIN = timedelta(minutes=5)
@@ -90,6 +90,11 @@ class UnityCatalog:
             except AccessDeniedError:
                 if operation == "READ":
                     raise
+            except CatalogError as error:
+                # The open-source server answers so for a bucket that it has no keys of.
+                if error.attributes.get("status") != _BAD_REQUEST:
+                    raise
+                return None
         return None
 
     def _list(self, kind: str, query: dict[str, str]) -> Iterator[dict[str, Any]]:
@@ -148,7 +153,8 @@ class UnityCatalog:
                 status=status,
                 hint=hint,
             )
-        raise CatalogError(f"the catalog at {self._uri} answered with {status}{said}")
+        message = f"the catalog at {self._uri} answered with {status}{said}"
+        raise CatalogError(message, status=status)
 
 
 class UnityCredentials(RenewedCredentials):
