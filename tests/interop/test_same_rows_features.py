@@ -12,6 +12,7 @@ from lakehand import open_table
 from support.demanding_tables import DEMANDING_TABLES
 from support.exact_values import exact_rows
 from support.forced_compactions import compact_here
+from support.later_vacuums import vacuum_later
 from support.rows import delta_rs_rows, delta_table, lakehand_rows, spark_rows
 from support.variant_json import variant_to_json
 
@@ -113,6 +114,8 @@ def test_copied_row_groups_stay_shredded_and_rewritten_rows_do_not(oracle, deman
     assert oracle.rows(path, columns=demanding.columns) == sorted(before * 2)
     assert not is_shredded(path)
     assert open_table(str(path)).verify().findings == ()
+    assert vacuum_later(path).files_deleted > 0
+    assert oracle.rows(path, columns=demanding.columns) == sorted(before * 2)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,8 @@ import pytest
 
 import lakehand
 from lakehand import errors
+from lakehand.service.config import SourceSection
+from lakehand.service.discovery import discover
 from lakehand.storage import open_store
 from support.later_vacuums import vacuum_later
 from support.tasks_here import run_tasks_here
@@ -100,12 +102,23 @@ def test_every_verb_works_with_the_policy_to_maintain(s3_server, uri):
     table.pin("before", version=3)
     table.unpin("before")
     table.checkpoint()
+    pointer = "_delta_log/_last_checkpoint"
+    open_store(uri, s3_server.options).put(pointer, b"nonsense")
+    assert table.repair().outcome == "committed"
     table.restore(version=3)
     table.maintain()
     table.purge()
     assert vacuum(table).files_deleted > 0
     table.clean_logs()
     assert table.verify(deep=True).findings == ()
+
+
+def test_a_service_finds_its_tables_with_the_policy_to_maintain(s3_server, uri):
+    allowed = s3_server.grant(statements("maintain", uri))
+    directory = uri.removesuffix("/events")
+    source = SourceSection(name="lake", include=(f"{directory}/*",))
+    found = discover(source, lambda _: allowed)
+    assert ([table.url for table in found.tables], found.errors) == ([uri], [])
 
 
 def large_rows():
