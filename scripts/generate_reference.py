@@ -427,10 +427,8 @@ def features_page() -> Iterator[str]:
         "single requests: puts that race, listings, ranges, uploads in parts, deletions."
     )
     yield table(("store", "tested on", "beyond single requests"), _STORES)
-    yield (
-        "Tables can be named by a catalog; which of them were tried on a real server, and which "
-        "only on a stand-in, is said in [its guide](../guides/catalogs.md)."
-    )
+    yield "## Catalogs"
+    yield table(("catalog", "tested on", "on a stand-in or not at all"), _CATALOGS)
 
 
 _STORES = (
@@ -474,6 +472,18 @@ _STORES = (
         ),
     ),
     ("`r2://`", "not tested on a server", "it is S3 with another endpoint"),
+)
+
+
+_CATALOGS = (
+    ("`hive:`", "the Hive metastore of Spark's own jars", "permissions and Kerberos"),
+    ("`glue:`", "moto, which enforces `deploy/iam/glue.json`", "AWS itself"),
+    (
+        "`unity:`",
+        "Unity Catalog built from its sources, for those who name a server",
+        "vended keys, views, permissions; Databricks",
+    ),
+    ("`lance:`", "a directory, and pylance's server of a namespace", "permissions"),
 )
 
 
