@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from support.cases_in_turn import not_in_turn
+from support.cases_in_turn import not_in_share, not_in_turn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,7 +49,7 @@ def pytest_configure() -> None:
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what is for `make soak`, and keep what uses the oracle on one worker, with one JVM."""
-    for item in not_in_turn(items):
+    for item in (*not_in_turn(items), *not_in_share(items)):
         item.add_marker(pytest.mark.soak)
     for item in items:
         if "oracle" in getattr(item, "fixturenames", ()):

@@ -44,6 +44,7 @@ def compact_watched(table, scratch, *, memory: str):
     [(LINEITEM, 400, 12_500), (WIDE, 100, 400)],
     ids=["lineitem", "wide"],
 )
+@pytest.mark.one_in(2)
 def test_a_task_of_256_mb_compacts_a_table_of_400_mb(tmp_path, columns, files, rows_a_file):
     table = make_large(tmp_path / "table", columns, files=files, rows_a_file=rows_a_file)
     before = sums(table)

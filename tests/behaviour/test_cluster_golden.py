@@ -37,6 +37,7 @@ def orderable(table):
 
 
 @pytest.mark.parametrize(("name", "curve"), WAYS)
+@pytest.mark.one_in(2)
 def test_a_golden_table_in_order_holds_the_same_rows(name, curve, tmp_path):
     path = copy_golden(name, tmp_path)
     table = lakehand.open_table(path, engine="local")

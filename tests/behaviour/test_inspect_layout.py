@@ -107,7 +107,7 @@ def test_a_page_of_a_table_is_one_file_that_loads_nothing(table, tmp_path):
     assert "<script" not in text
     # Namespaces of pictures are names, and nothing is loaded from them.
     assert not re.search(r"(src|href)=|@import|url\(", text)
-    for part in ("Health", "File sizes", "Clustering", "Commits", "</svg>"):
+    for part in ("Health", "File sizes", "Layout", "Commits", "</svg>"):
         assert part in text
     for style in re.findall("<style>(.*?)</style>", text, re.DOTALL):
         digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()

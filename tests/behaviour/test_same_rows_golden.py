@@ -51,6 +51,7 @@ def assert_merged_table_is_the_same(name, way, path):
 
 
 @pytest.mark.parametrize(("name", "way"), WAYS)
+@pytest.mark.one_in(2)
 def test_a_merged_golden_table_holds_the_same_rows(name, way, tmp_path):
     assert_merged_table_is_the_same(name, way, copy_golden(name, tmp_path))
 
@@ -71,6 +72,7 @@ def assert_divided_table_is_the_same(name, path):
 
 
 @pytest.mark.parametrize("name", SMALL[::2])
+@pytest.mark.one_in(2)
 def test_a_golden_table_holds_the_same_rows_after_every_file_was_divided(name, tmp_path):
     assert_divided_table_is_the_same(name, copy_golden(name, tmp_path))
 

@@ -107,6 +107,7 @@ def contest(request, oracle, tmp_path):
         yield started
 
 
+@pytest.mark.one_in(2)
 def test_concurrent_write_and_compact(contest):
     """Conflicts on both sides, at points that barriers choose: 46 commits over the four shapes."""
     lose_a_group(contest, COMPACT, deleted=0, appended=6)

@@ -128,6 +128,7 @@ def check_history(oracle, path, name, seed, *, steps):
 
 
 @pytest.mark.parametrize("name", TABLES)
+@pytest.mark.one_in(3)
 def test_the_changes_of_a_history_are_those_of_delta_spark(oracle, tmp_path, name):
     check_history(oracle, tmp_path / "t", name, seed=sorted(TABLES).index(name), steps=6)
 

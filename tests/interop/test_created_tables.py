@@ -26,6 +26,7 @@ PROPERTIES = {
 
 
 @pytest.mark.parametrize("properties", PROPERTIES.values(), ids=PROPERTIES)
+@pytest.mark.one_in(2)
 def test_delta_spark_writes_into_a_table_that_lakehand_created(oracle, tmp_path, properties):
     table = DeltaFormat().create(open_store(tmp_path), SCHEMA, properties=properties)
 

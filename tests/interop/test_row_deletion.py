@@ -87,6 +87,7 @@ def expected_names(word):
 
 
 @pytest.mark.parametrize("kind", TABLES)
+@pytest.mark.one_in(2)
 def test_rows_that_lakehand_removed_are_gone_for_every_engine(oracle, kind, path):
     report = deduplicate_inline(path, key=["id"], keep="last")
 
@@ -118,6 +119,7 @@ def test_rows_that_stay_keep_their_identity(oracle, path):
 
 
 @pytest.mark.parametrize("kind", ["copies", "vectors", *TRACKED])
+@pytest.mark.one_in(2)
 def test_both_engines_go_on_with_what_the_other_left(oracle, path):
     deduplicate_inline(path, key=["id"], keep="last")
     oracle.sql(f"UPDATE delta.`{path}` SET name = 'updated' WHERE id = 0")

@@ -16,6 +16,7 @@ FILE_BYTES = 40_000
     ("columns", "spread", "way"),
     [(2, "uniform", "liquid"), (3, "skewed", "liquid"), (4, "uniform", "zorder")],
 )
+@pytest.mark.one_in(3)
 def test_hilbert_skips_at_least_what_delta_spark_skips(oracle, tmp_path, columns, spread, way):
     rows = make_rows(ROWS, columns, spread)
     probes = questions(rows)

@@ -53,6 +53,7 @@ def files(oracle, path):
     "statement",
     ["OPTIMIZE {}", "OPTIMIZE {} WHERE p = 'p1'", "OPTIMIZE {} WHERE p = 'p0' ZORDER BY (id, s)"],
 )
+@pytest.mark.one_in(2)
 def test_optimize(oracle, pair, statement):
     (expected,), found = both(oracle, pair, statement)
     metrics, report = expected["metrics"], found["report"]

@@ -71,6 +71,7 @@ def ours(path):
 
 
 @pytest.mark.parametrize("kind", TABLES)
+@pytest.mark.one_in(3)
 def test_merges_updates_and_deletes_alternate_with_upserts(oracle, kind, path):
     model = {i: (i % 3, f"first {i}") for i in range(30)}
     name = f"delta.`{path}`"

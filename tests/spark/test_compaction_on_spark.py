@@ -175,6 +175,7 @@ def test_the_task_of_a_killed_python_worker_is_finished_by_another(host, place, 
 
 
 @pytest.mark.only_on("spark", "cluster", "connect")
+@pytest.mark.one_in(3)
 def test_raising_from_progress_stops_the_job_and_leaves_the_table_as_it_was(host, place, board):
     rows, files = read_sorted(place), data_files(place)
     board.hold(1)

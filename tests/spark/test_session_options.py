@@ -10,6 +10,7 @@ from support import spark_compactions
 
 
 @pytest.mark.only_on("spark", "connect")
+@pytest.mark.one_in(2)
 def test_a_table_is_reached_by_what_the_session_was_told(host, s3_server, monkeypatch):
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name, raising=False)

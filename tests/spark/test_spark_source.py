@@ -34,6 +34,7 @@ def files_in(place):
 
 
 @pytest.mark.only_on("spark", "cluster", "connect")
+@pytest.mark.one_in(3)
 def test_values_of_every_type_come_back_as_they_went_in(host, tmp_path):
     place = tmp_path / "t"
     host.call(spark_tables.write, every_type(), place, "append", {"partition_by": "part"})

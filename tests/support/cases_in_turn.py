@@ -1,4 +1,4 @@
-"""Cases of tests with several parameters, of which one has its values taken in turn."""
+"""Cases of a default run: some of a test's parameters, of which `make soak` runs all."""
 
 from __future__ import annotations
 
@@ -27,3 +27,14 @@ def not_in_turn(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
         for number, values in enumerate(cases.values()):
             del values[number % len(values)]
             yield from values
+
+
+def not_in_share(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
+    """Yield tests marked `one_in(n)` but for the first of every n cases."""
+    seen: dict[str, int] = defaultdict(int)
+    for item in items:
+        if mark := item.get_closest_marker("one_in"):
+            test = item.nodeid.partition("[")[0]
+            if seen[test] % mark.args[0]:
+                yield item
+            seen[test] += 1

@@ -103,7 +103,8 @@ def choose_retention(table: SupportsVacuum, snapshot: Snapshot, settings: Settin
             "readers of this table may count on",
             field="retention",
             value=str(asked),
-            hint="leave it out, or set allow_short_retention if no reader needs older versions",
+            hint="leave it out, or set allow_short_retention (--allow-short-retention) if no reader"
+            " needs older versions",
         )
     return asked
 

@@ -294,7 +294,7 @@ FEATURES: Mapping[str, Feature] = {
                 is_reader_feature=True,
                 append=IDLE,
                 reason=_SHREDDED,
-                is_active=has_type("variant"),
+                is_active=property_is_true("delta.enableVariantShredding"),
             )
             for name in ("variantShredding", "variantShredding-preview")
         ),
