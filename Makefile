@@ -3,7 +3,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PYTEST_WORKERS ?= 2
+# On two cores: tests wait for servers, processes and leases about half of their time.
+PYTEST_WORKERS ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: help environment setup lint check test coverage bench soak demo demo-service docs clean

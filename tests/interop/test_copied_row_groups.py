@@ -84,6 +84,7 @@ def divided(oracle, tmp_path_factory):
     return path, schema, before, result
 
 
+@pytest.mark.soak
 def test_all_engines_read_the_parts_of_a_divided_file_as_before(oracle, divided):
     path, schema, before, result = divided
     assert (result.method, len(result.outputs)) == ("copy", 3)

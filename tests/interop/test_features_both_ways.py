@@ -112,6 +112,7 @@ def append_first_row(path: Path) -> None:
     table.commit(change, token="append-of-one-row")
 
 
+@pytest.mark.one_in(2)
 def test_an_appended_file_is_read_equal_by_all(oracle, feature, made):
     if feature.append_refused:
         with pytest.raises(RefusedError, match=feature.append_refused):

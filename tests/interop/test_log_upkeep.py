@@ -40,6 +40,7 @@ def test_delta_spark_reads_a_restored_version_as_it_read_the_old_one(oracle, tmp
 
 
 @pytest.mark.parametrize("policy", ["classic", "v2"])
+@pytest.mark.one_in(2)
 def test_tombstones_in_checkpoints_of_delta_spark_are_those_of_its_commits(
     oracle, tmp_path, policy
 ):

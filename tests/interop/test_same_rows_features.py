@@ -84,6 +84,7 @@ def path(oracle, demanding, originals, tmp_path_factory, tmp_path):
     return shutil.copytree(originals[demanding.name], tmp_path / "table")
 
 
+@pytest.mark.one_in(3)
 def test_every_engine_reads_the_same_rows_after_a_compaction(oracle, demanding, path):
     before = exact_rows(spark_rows(oracle, path, columns=demanding.columns))
     ours = exact_rows(lakehand_rows(path))

@@ -87,6 +87,7 @@ def test_vacuum_dry_run(oracle, pair):
 
 
 @pytest.mark.parametrize("point", ["VERSION AS OF 2", "TIMESTAMP AS OF '{at}'"])
+@pytest.mark.one_in(2)
 def test_restore(oracle, pair, point):
     at = oracle.history(pair[0])[2]["timestamp"]
     statement = "RESTORE TABLE {} TO " + point.format(at=at)

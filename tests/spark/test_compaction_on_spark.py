@@ -103,6 +103,7 @@ def test_progress_is_told_group_by_group_while_the_job_runs(host, place, board):
 
 
 @pytest.mark.only_on("cluster", "connect")
+@pytest.mark.one_in(2)
 def test_a_compaction_that_is_wound_down_commits_what_is_proved(host, place, board):
     rows, files = read_sorted(place), data_files(place)
     board.hold(1)

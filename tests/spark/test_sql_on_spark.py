@@ -17,6 +17,7 @@ pytestmark = [
 
 
 @pytest.mark.only_on("spark", "connect")
+@pytest.mark.one_in(2)
 def test_system_tables_are_joined_with_tables_and_jobs_are_submitted(host, tmp_path):
     path, store = tmp_path / "orders", f"sqlite:///{tmp_path}/jobs.db"
     deltalake.write_deltalake(str(path), pa.table({"id": [1, 2, 3]}))
