@@ -3,8 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# On two cores: tests wait for servers, processes and leases about half of their time.
-PYTEST_WORKERS ?= 3
+PYTEST_WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help environment setup lint check test coverage bench soak demo demo-service docs clean
