@@ -62,6 +62,8 @@ def commands(page):
     return [line for line in found if PLACES.search(line)]
 
 
+# In their order: one command unsets what another has set.
+@pytest.mark.xdist_group("documented commands")
 @pytest.mark.parametrize("command", [line for page in PAGES for line in commands(page)])
 def test_every_command_works(command, table, capsys):
     words = shlex.split(PLACES.sub(str(table), command), comments=True)
