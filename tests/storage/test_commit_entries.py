@@ -5,10 +5,12 @@ from __future__ import annotations
 import pickle
 import threading
 
+import pyarrow as pa
 import pytest
 
 import lakehand
 from lakehand.errors import (
+    CommitUnknownError,
     ConditionalPutError,
     ObjectExistsError,
     StoreUnreachableError,
@@ -22,6 +24,7 @@ from support.odd_s3 import run_odd_server
 from support.racing import race_for_keys
 
 pytestmark = pytest.mark.server
+IDS = pa.schema([("id", pa.int64())])
 ENTRY = Entry(table="s3://lake/t", name=f"{7:020}.json", temporary=".tmp/a")
 
 
@@ -115,6 +118,54 @@ def test_a_writer_that_slept_puts_what_was_decided(store, monkeypatch):
     store.put_if_absent(version_key(0), b"first")  # it won: its content is version 0
 
     assert [store.get(version_key(version)) for version in (0, 1)] == [b"first", b"next"]
+
+
+def lose_one_answer(monkeypatch, owner, name, *, after):
+    """Let one call of a method fail before it does anything, or after it has done it."""
+    real, lost = getattr(owner, name), []
+
+    def call(*args):
+        is_first = not lost
+        lost.append(name)
+        if is_first and not after:
+            raise StoreUnreachableError("no answer", operation="put")
+        result = real(*args)
+        if is_first:
+            raise StoreUnreachableError("no answer", operation="put")
+        return result
+
+    monkeypatch.setattr(owner, name, call)
+    return lost
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (PostgresqlEntries, "insert"),
+        (GuardedBackend, "_create"),
+        (PostgresqlEntries, "complete"),
+    ],
+    ids=["insert", "copy", "mark"],
+)
+def test_rows_are_there_once_if_an_answer_is_lost(
+    s3_server, options, monkeypatch, owner, name, after
+):
+    table = lakehand.create_table(s3_server.new_uri(), IDS, storage_options=options)
+    table.append(pa.table({"id": [1]}))
+    lost = lose_one_answer(monkeypatch, owner, name, after=after)
+    try:
+        table.append(pa.table({"id": [2]}))
+        expected = [1, 2]
+    except CommitUnknownError:
+        expected = None  # It may be there, once.
+    assert lost
+    table.append(pa.table({"id": [3]}))
+
+    found = sorted(
+        lakehand.open_table(table.url, storage_options=options).to_arrow()["id"].to_pylist()
+    )
+    assert found == [*expected, 3] if expected else found in ([1, 2, 3], [1, 3])
 
 
 def test_a_writer_that_is_at_work_is_left_to_finish(store, monkeypatch, caplog):
