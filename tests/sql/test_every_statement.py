@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lakehand.errors import SqlError
-from lakehand.service import client as service_client
+from lakehand.service import client_jobs
 from lakehand.sql import statements as sql
 from lakehand.sql.grammar import CLAUSES, FIRST_WORDS, KEYWORDS, _Grammar
 from lakehand.sql.lexer import Lexer
@@ -77,6 +77,11 @@ ROWS = (
     "SELECT partition, files FROM system.partitions('orders')",
     "WITH j AS (SELECT * FROM system.jobs) SELECT verb, state FROM j ORDER BY id",
 )
+#: Of which the service has no job.
+MERGE = (
+    "MERGE INTO orders USING orders AS s ON orders.id = s.id WHEN MATCHED THEN UPDATE SET *"
+    " WHEN NOT MATCHED BY TARGET THEN INSERT * WHEN NOT MATCHED BY SOURCE THEN DELETE DRY RUN"
+)
 ERRORS = (
     "OPTIMISE orders",
     "VACUUM orders RETAIN 1 HOUR",
@@ -85,6 +90,7 @@ ERRORS = (
     "ALTER TABLE orders CLUSTER BY (region)",
     "SELECT * FROM system.nothing",
     "CANCEL JOB 99",
+    MERGE,
 )
 #: With parameters.
 GIVEN = {
@@ -103,7 +109,7 @@ def surfaces(tmp_path_factory):
 
 @pytest.mark.parametrize("statement", STATEMENTS)
 def test_a_statement_gives_the_same_document_everywhere(surfaces, statement, capsys, monkeypatch):
-    monkeypatch.setattr(service_client, "_WATCH_SECONDS", 0.02, raising=True)
+    monkeypatch.setattr(client_jobs, "_WATCH_SECONDS", 0.02, raising=True)
     found = surfaces.documents(statement, GIVEN.get(statement), capsys)
     document = found.pop("python")
     assert found == {"http": document, "cli": document}

@@ -273,6 +273,7 @@ def test_what_begins_as_a_statement_of_lakehand_is_known(text):
         "EXPLAIN SELECT 1",
         "ALTER TABLE t ADD COLUMNS (a INT)",
         "ALTER TABLE t SET LOCATION 'x'",
+        "MERGE INTO t USING (SELECT 1 AS id) AS s ON t.id = s.id WHEN MATCHED THEN DELETE",
         "ALTER VIEW v AS SELECT 1",
         "WITH x AS (SELECT 1) SELECT * FROM x",
         "'",
@@ -281,6 +282,65 @@ def test_what_begins_as_a_statement_of_lakehand_is_known(text):
 )
 def test_statements_of_spark_are_not_known(text):
     assert not is_known(text)
+
+
+MERGE = """
+    MERGE INTO lake.people AS t USING delta.`s3://lake/new people` s
+    ON t.id = s.id AND t.kind = CASE s.kind WHEN 1 THEN ? ELSE 'b' END
+    WHEN MATCHED AND s.gone THEN DELETE
+    WHEN MATCHED THEN UPDATE SET t.name = concat(s.name, ', ', t.`last, name`), n = s.n + 1
+    WHEN NOT MATCHED BY TARGET AND s.id > 0 THEN INSERT (id, `a b`) VALUES (s.id, least(1, s.n))
+    WHEN NOT MATCHED THEN INSERT * EXCEPT (n)
+    WHEN NOT MATCHED BY SOURCE AND t.n = 1 THEN UPDATE SET n = 2
+    WITH (prove = counts) DRY RUN;
+"""
+
+
+def test_a_merge_has_its_clauses_in_their_order():
+    merge = parse_statement(MERGE, ["it's"])
+    assert (merge.table, merge.target) == (TableName(text="lake.people"), "t")
+    assert (merge.source.text, merge.source_alias) == ("s3://lake/new people", "s")
+    assert merge.on == r"t.id = s.id AND t.kind = CASE s.kind WHEN 1 THEN 'it\'s' ELSE 'b' END"
+    assert merge.options == {"prove": "counts", "dry_run": True}
+    found = [(c.kind, c.action, c.condition, c.values, c.except_columns) for c in merge.clauses]
+    names = {"`name`": "concat(s.name, ', ', t.`last, name`)", "`n`": "s.n + 1"}
+    assert found == [
+        ("matched", "delete", "s.gone", None, ()),
+        ("matched", "update", None, names, ()),
+        ("not_matched", "insert", "s.id > 0", {"`id`": "s.id", "`a b`": "least(1, s.n)"}, ()),
+        ("not_matched", "insert", None, None, ("n",)),
+        ("not_matched_by_source", "update", "t.n = 1", {"`n`": "2"}, ()),
+    ]
+    named = parse_statement("MERGE INTO lake.people USING new ON true WHEN MATCHED THEN UPDATE *")
+    assert (named.target, named.source_alias) == ("people", "new")
+
+
+@pytest.mark.parametrize(
+    ("rest", "message"),
+    [
+        ("", "expected WHEN"),
+        ("WHEN MATCHED THEN INSERT *", "expected UPDATE or DELETE"),
+        ("WHEN NOT MATCHED THEN DELETE", "expected INSERT"),
+        ("WHEN MATCHED THEN UPDATE n = 1", r"expected SET or \*"),
+        ("WHEN MATCHED THEN UPDATE SET n = 1, t.n = 2", "assigned twice"),
+        ("WHEN MATCHED THEN UPDATE SET n = 1,", "expected a column"),
+        ("WHEN MATCHED AND THEN DELETE", "expected"),
+        ("WHEN NOT MATCHED THEN INSERT (a, b) VALUES (1)", "2 columns and 1 values"),
+        ("WHEN NOT MATCHED THEN INSERT (a, A) VALUES (1, 2)", "a column twice"),
+        ("WHEN NOT MATCHED BY SOURCE THEN UPDATE SET *", "no row of the source"),
+        ("WHEN MATCHED THEN DELETE ASYNC", "expected WHEN, WITH, DRY RUN"),
+        ("WHEN MATCHED THEN DELETE; DELETE FROM t", "another statement"),
+    ],
+)
+def test_a_wrong_merge_is_an_error_that_says_where(rest, message):
+    with pytest.raises(SqlError, match=message):
+        parse_statement(f"MERGE INTO a AS t USING b AS s ON t.id = s.id {rest}")
+    for text, words in (
+        ("MERGE INTO /lake/a USING b ON true WHEN MATCHED THEN DELETE", "needs an alias"),
+        ("MERGE INTO a USING (SELECT 1) AS s ON true WHEN MATCHED THEN DELETE", "is a table"),
+    ):
+        with pytest.raises(SqlError, match=words):
+            parse_statement(text)
 
 
 #: What statements are made worse with: beginnings without an end, and values at their limits.
@@ -308,7 +368,7 @@ _PIECES = re.compile(r"'[^']*'|`[^`]*`|\w+|\s+|.")
 @st.composite
 def _worse_statements(draw):
     """Valid statements in which pieces are left out, repeated, moved, or replaced by odd ones."""
-    pieces = _PIECES.findall(draw(st.sampled_from([*VERBS, *OTHERS])))
+    pieces = _PIECES.findall(draw(st.sampled_from([*VERBS, *OTHERS, MERGE])))
     for _ in range(draw(st.integers(1, 3))):
         at = draw(st.integers(0, len(pieces)))
         match draw(st.integers(0, 3)):

@@ -164,3 +164,23 @@ def test_a_foreign_statement_goes_to_spark_with_its_parameters():
     assert lakehand.run_sql(statement, {"id": 1}, spark=Session()) == (statement, {"id": 1})
     with pytest.raises(SqlError, match="OPTIMIZE"):
         lakehand.run_sql("OPTIMIZE t ZORDR BY a", spark=Session())
+
+
+def test_merge_reads_another_table_and_reports_what_it_changed(tmp_path):
+    rows = pa.table({"id": [1, 2, 3], "n": [1, 2, 3]})
+    target = lakehand.create_table(tmp_path / "t", rows.schema, engine="local")
+    target.append(rows)
+    source = lakehand.create_table(tmp_path / "s", rows.schema, engine="local")
+    source.append(pa.table({"id": [2, 3, 9], "n": [20, 30, 90]}))
+    statement = (
+        f"MERGE INTO '{tmp_path / 't'}' AS t USING delta.`{tmp_path / 's'}` AS s ON t.id = s.id"
+        " WHEN MATCHED AND s.n > ? THEN DELETE WHEN MATCHED THEN UPDATE SET n = t.n + s.n"
+        " WHEN NOT MATCHED THEN INSERT *"
+    )
+    counts = ("rows_updated", "rows_deleted", "rows_inserted")
+    planned = lakehand.run_sql(f"{statement} DRY RUN", [25]).report
+    assert (target.version(), planned["outcome"]) == (1, "dry_run")
+    report = lakehand.run_sql(statement, [25]).report
+    assert [report[name] for name in counts] == [planned[name] for name in counts] == [1, 1, 1]
+    found = target.to_arrow().to_pylist()
+    assert sorted((one["id"], one["n"]) for one in found) == [(1, 1), (2, 22), (9, 90)]

@@ -35,9 +35,9 @@ _COMPILERS = {**OPERATORS, **FUNCTIONS}
 class Calculator:
     """Expressions over the columns of one schema, compiled once and evaluated for many rows."""
 
-    def __init__(self, schema: pa.Schema, *, now: datetime | None = None) -> None:
-        """Without `now`, expressions must not use the current time."""
-        self._resolver = Resolver(schema)
+    def __init__(self, names: pa.Schema | Resolver, *, now: datetime | None = None) -> None:
+        """`names` are the columns. Without `now`, expressions must not use the current time."""
+        self._resolver = names if isinstance(names, Resolver) else Resolver(names)
         self._now = now
         #: Value lists of the expression being compiled, and of all compiled ones.
         self._written: Sequence[Written] = ()

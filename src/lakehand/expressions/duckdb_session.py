@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from lakehand.duckdb_pool import unsliced
+from lakehand.duckdb_pool import Config, private_spill_directory, unsliced
 from lakehand.errors import PredicateError
 
 if TYPE_CHECKING:
@@ -49,9 +49,12 @@ def _session() -> duckdb.DuckDBPyConnection:
     """Return this thread's session, without access to files, the network or other sessions."""
     session: duckdb.DuckDBPyConnection | None = getattr(_local, "session", None)
     if session is None:
-        session = duckdb.connect(
-            ":memory:", config={"enable_external_access": "false", "threads": "1"}
-        )
+        config: Config = {
+            "enable_external_access": False,
+            "threads": 1,
+            "temp_directory": private_spill_directory(),
+        }
+        session = duckdb.connect(":memory:", config=config)
         session.execute("SET TimeZone = 'UTC'")
         # It rewrites `n + 1 > 0` to `n > -1`, which hides an overflow error.
         session.execute("SET disabled_optimizers = 'expression_rewriter'")

@@ -39,6 +39,32 @@ def engine_type(kind: pa.DataType) -> pa.DataType:
     return pa.list_(_field(kind.value_field)) if pat.is_list(kind) else kind
 
 
+#: Types that Spark SQL does not have, and those in which their values are evaluated.
+_SPARK_TYPES = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+    pa.date64(): pa.date32(),
+    pa.large_string(): pa.string(),
+    pa.large_binary(): pa.binary(),
+}
+
+
+def spark_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type of Spark SQL in which values of any kind are evaluated, if there is one."""
+    if pat.is_struct(kind):
+        return pa.struct([member.with_type(spark_type(member.type)) for member in kind])
+    if pat.is_dictionary(kind):
+        return spark_type(kind.value_type)
+    if pat.is_timestamp(kind):
+        # A zone says how an instant is shown, and not which one it is.
+        return pa.timestamp("us", None if kind.tz is None else "UTC")
+    if pat.is_fixed_size_binary(kind):
+        return pa.binary()
+    return _SPARK_TYPES.get(kind) or engine_type(kind)
+
+
 def _field(member: pa.Field) -> pa.Field:
     return member.with_type(engine_type(member.type))
 

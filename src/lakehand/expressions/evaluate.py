@@ -30,7 +30,7 @@ def keep_true(predicate: Predicate, batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def _truth(predicate: Predicate, batch: pa.RecordBatch) -> pa.BooleanArray:
     values = {
-        reference_name(index): _values(batch, path)
+        reference_name(index): evaluable(batch, path)
         for index, path in enumerate(predicate.references)
     }
     if not values:
@@ -39,7 +39,8 @@ def _truth(predicate: Predicate, batch: pa.RecordBatch) -> pa.BooleanArray:
     return answer.column(0).combine_chunks()
 
 
-def _values(batch: pa.RecordBatch, path: tuple[str, ...]) -> pa.Array:
+def evaluable(batch: pa.RecordBatch, path: tuple[str, ...]) -> pa.Array:
+    """Return the values of a column as DuckDB takes them; PredicateError if it cannot."""
     values = column_at(batch, path)
     try:
         # Spark's strings may contain any bytes, on which DuckDB fails.

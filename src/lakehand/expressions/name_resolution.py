@@ -34,19 +34,23 @@ class Resolver:
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
         self.paths: dict[tuple[str, ...], pa.DataType] = {}
+        self._numbers: dict[tuple[str, ...], int] = {}
+        self._root = pa.struct(list(schema))
+        #: Fields by their lower-case names, by the path of the struct that they are in.
+        self._fields: dict[tuple[str, ...], dict[str, list[pa.Field]]] = {}
 
     def resolve(self, node: exp.Expr) -> exp.Expr:
         if not is_name(node):
             return node
         path, type_ = self._find([part.name for part in node.parts])
         self.paths.setdefault(path, type_)
-        return exp.column(reference_name(list(self.paths).index(path)))
+        return exp.column(reference_name(self._numbers.setdefault(path, len(self._numbers))))
 
     def _find(self, parts: list[str]) -> tuple[tuple[str, ...], pa.DataType]:
         path: tuple[str, ...] = ()
-        found = pa.field("", pa.struct(list(self.schema)))
+        found = pa.field("", self._root)
         for part in parts:
-            member = _field_named(part, found.type)
+            member = self._member(part, path, found.type)
             if member is None:
                 names = self._names_beside(path, found.type)
                 raise UnknownColumnError(".".join(parts), names, hint=_QUOTES_HINT)
@@ -60,6 +64,20 @@ class Resolver:
             )
         return path, found.type
 
+    def _member(self, name: str, path: tuple[str, ...], struct: pa.DataType) -> pa.Field | None:
+        """Return a field of the struct at a path; the columns are those at the empty one."""
+        if path not in self._fields:
+            fields = self._fields[path] = {}
+            for field in struct if pa.types.is_struct(struct) else ():
+                fields.setdefault(field.name.lower(), []).append(field)
+        same = self._fields[path].get(name.lower(), [])
+        exact = [field for field in same if field.name == name]
+        if len(same) > 1 and not exact:
+            names = ", ".join(field.name for field in same)
+            message = f"{name!r} is ambiguous: it may be {names}"
+            raise PredicateError(message, field=name, hint="use the exact name of the column")
+        return next(iter(exact or same), None)
+
     def _names_beside(self, path: tuple[str, ...], type_: pa.DataType) -> list[str]:
         if not pa.types.is_struct(type_):
             return list(self.schema.names)
@@ -70,15 +88,3 @@ def is_name(node: exp.Expr) -> TypeGuard[exp.Column | exp.Dot]:
     while isinstance(node, exp.Dot) and isinstance(node.expression, exp.Identifier):
         node = node.this
     return isinstance(node, exp.Column)
-
-
-def _field_named(name: str, struct: pa.DataType) -> pa.Field | None:
-    lower = name.lower()
-    fields = struct if pa.types.is_struct(struct) else ()
-    same = [field for field in fields if field.name.lower() == lower]
-    exact = [field for field in same if field.name == name]
-    if len(same) > 1 and not exact:
-        names = ", ".join(field.name for field in same)
-        message = f"{name!r} is ambiguous: it may be {names}"
-        raise PredicateError(message, field=name, hint="use the exact name of the column")
-    return next(iter(exact or same), None)

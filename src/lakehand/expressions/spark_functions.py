@@ -56,7 +56,7 @@ def spelled_for_re2(pattern: str) -> str:
     while position < len(pattern):
         found = _PART.match(pattern, position)
         if found is None:
-            raise Unsupported(f"the pattern {pattern!r}: what comes at {pattern[position:]!r}")
+            raise Unsupported(f"the pattern {pattern!r}, from {pattern[position:]!r} on")
         parts.append(_spell(str(found.lastgroup), found[0]))
         position = found.end()
     return "".join(parts)

@@ -189,6 +189,11 @@ def as_string(value: Typed) -> Typed:
     return cast(value, TEXT)
 
 
+def has_sql_type(type_: pa.DataType) -> bool:
+    """Say whether Spark SQL has the type, and DuckDB a name for it."""
+    return type_ in _NAMES or bool(pat.is_decimal(type_))
+
+
 def sql_type(type_: pa.DataType) -> str:
     """Return DuckDB's name of a type."""
     if pat.is_decimal(type_):

@@ -15,7 +15,7 @@ from lakehand.planning.file_bounds import dense_ranks, extent_of_ranks, value_bo
 from lakehand.rows.key_equality import key_value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     import numpy.typing as npt
 
@@ -96,6 +96,13 @@ def files_with_keys(table: FormatTable, snapshot: Snapshot, incoming: Incoming) 
     if not incoming.winners.num_rows:
         return np.zeros(snapshot.file_count, np.bool_)
     keys = dict(zip(incoming.key.names, _keys(incoming), strict=True))
+    return files_with_values(table, snapshot, keys)
+
+
+def files_with_values(
+    table: FormatTable, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]
+) -> Flags:
+    """Say the same of values that rows have to have, by column."""
     # Bounds are of the table's types, and keys may be compared in others.
     useful = {
         name: values

@@ -13,11 +13,11 @@ import pyarrow.compute as pc
 from lakehand.engine.runner_contract import granted_cores
 from lakehand.formats.rows import PlacedColumns, RowChangeWorker
 from lakehand.formats.worker import Decoder, NotDecodable, TaskLimits
-from lakehand.model.snapshot import FILE_NUMBER, POSITION, Snapshot
+from lakehand.model.snapshot import FILE_NUMBER, POSITION
 from lakehand.model.work import DataFile
 from lakehand.rows.incoming import LIVE, NUMBER, Incoming, KeyColumns
-from lakehand.rows.read_once import ChosenFiles, ReadOnce
-from lakehand.rows.row_addresses import REPLACED, Places, check_count
+from lakehand.rows.read_once import Chosen, ChosenFiles, RowSearch, put_in_pieces
+from lakehand.rows.row_addresses import check_count
 from lakehand.rows.row_operation import RowOperation, open_session
 
 if TYPE_CHECKING:
@@ -29,9 +29,17 @@ if TYPE_CHECKING:
 
     Numbers = npt.NDArray[np.int64]
 
-#: Keys that lie in one object; tasks read one after the other.
-_KEYS_AN_OBJECT = 2 * 2**20
-_CHOICE_OF_SIDES = "build_side_probe_side,join_order"
+#: Keys are what a join holds in memory, whatever DuckDB would choose.
+CHOICE_OF_SIDES = "build_side_probe_side,join_order"
+
+
+def put_matches(exchange: Exchange, payload: Mapping[str, Any], found: pa.Table) -> str | None:
+    """Store what a task found, under the table's numbers of its files; None: it found nothing."""
+    if not found.num_rows:
+        return None
+    numbers = pa.array(payload["numbers"], pa.int32())
+    named = found.set_column(0, "file", numbers.take(found["file"].combine_chunks()))
+    return exchange.put(f"matches-{payload['portion']:06d}", named)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,13 +61,8 @@ class KeyMatchTask:
             seen, found = self._match(files, "arrow")
         for file, rows in zip(files, seen.tolist(), strict=True):
             check_count(file, rows)
-        numbers = pa.array(payload["numbers"], pa.int32())
-        places = found["file"].to_numpy()
-        counts = np.bincount(places, minlength=len(files))
-        named = found.set_column(0, "file", numbers.take(found["file"].combine_chunks()))
-        name = f"matches-{payload['portion']:06d}"
-        key = self.exchange.put(name, named) if named.num_rows else None
-        return {"key": key, "rows": counts.tolist()}
+        counts = np.bincount(found["file"].to_numpy(), minlength=len(files))
+        return {"key": put_matches(self.exchange, payload, found), "rows": counts.tolist()}
 
     def _match(self, files: Sequence[DataFile], decoder: Decoder) -> tuple[Numbers, pa.Table]:
         """Return how many rows each file has, and the rows among them that have a key."""
@@ -69,8 +72,7 @@ class KeyMatchTask:
         batches = self.worker.read_placed(files, wanted, limits=limits, decoder=decoder)
         schema = self._read_schema(is_tracked=tracked)
         rows = _Counted(batches, schema, files=len(files))
-        # Keys are what a join holds in memory, whatever DuckDB would choose.
-        with open_session(limits, without_optimizers=_CHOICE_OF_SIDES) as session:
+        with open_session(limits, without_optimizers=CHOICE_OF_SIDES) as session:
             self._load(session)
             session.register("given", pa.RecordBatchReader.from_batches(schema, iter(rows)))
             try:
@@ -139,76 +141,20 @@ class Matched:
     deleted: int
 
 
-class KeyMatching:
+class KeyMatching(RowSearch):
     """Finds the rows of a table that an upsert is about. Files are not read twice for it."""
 
-    #: The version that was searched last, and what was found there.
-    snapshot: Snapshot
-    places: Places
     matched: Matched
 
     def __init__(self, operation: RowOperation, incoming: Incoming, files: ChosenFiles) -> None:
         """`files` says which files may hold one of the keys."""
-        self._operation = operation
+        super().__init__(operation, files)
         self._incoming = incoming
-        self._files = files
-        self._once = ReadOnce(operation)
-        self._round = 0
-        pieces = range(0, incoming.winners.num_rows, _KEYS_AN_OBJECT)
-        self._keys = tuple(
-            operation.exchange.put(
-                f"incoming-{start:012d}", incoming.winners.slice(start, _KEYS_AN_OBJECT)
-            )
-            for start in pieces
-        )
+        self._keys = put_in_pieces(operation, incoming.winners)
 
-    @property
-    def rows_read(self) -> int:
-        """Visible rows of files that were read."""
-        files = (self._once.files[number] for number in self._once.found)
-        return sum((file.rows or 0) - file.deleted_rows for file in files)
-
-    @property
-    def files_read(self) -> int:
-        return len(self._once.found)
-
-    def find(self, snapshot: Snapshot) -> Places:
-        """Return the rows of `snapshot` that are deleted or replaced."""
-        with self._operation.call.watch.measure("plan"):
-            self.snapshot, self.places = snapshot, self._find(snapshot)
-        return self.places
-
-    def _find(self, snapshot: Snapshot) -> Places:
-        self._round += 1
-        once = self._once
-        numbers = once.numbers_of(snapshot, self._files.of(snapshot))
-        once.read(numbers, self._task())
-        alive = set(numbers)
-        divided, counts = once.divided(alive), once.counts(numbers)
-        found = {
-            portion: self._found(portion, divided[portion])
-            for portion in once.keys
-            if any(number in counts for number in divided[portion])
-        }
-        self.matched, replaced = _resolve(list(found.values()))
-        keys = self._put(found, replaced)
-        return Places(portions=divided, files=once.files, keys=keys, counts=counts)
-
-    def _found(self, portion: int, alive: Sequence[int]) -> pa.Table:
-        [table] = self._operation.exchange.get([self._once.keys[portion]])
-        return table.filter(pc.is_in(table["file"], value_set=pa.array(alive, pa.int32())))
-
-    def _put(self, found: Mapping[int, pa.Table], replaced: np.ndarray) -> dict[int, list[str]]:
-        """Leave the places of each portion, with what becomes of the rows there."""
-        keys, start = {}, 0
-        for portion, table in found.items():
-            end = start + table.num_rows
-            places = table.select(["file", "position"])
-            places = places.append_column(REPLACED, pa.array(replaced[start:end]))
-            name = f"places-{self._round:03d}-{portion:06d}"
-            keys[portion] = [self._operation.exchange.put(name, places)]
-            start = end
-        return keys
+    def _resolve(self, found: Sequence[pa.Table]) -> Chosen:
+        self.matched, replaced = _resolve(found)
+        return Chosen(replaced=replaced)
 
     def _task(self) -> KeyMatchTask:
         return KeyMatchTask(

@@ -60,8 +60,10 @@ class _Done:
 class Exchanged(Protocol):
     """Rows that are added while others are deleted."""
 
-    #: How many are to be in the table.
-    rows: int
+    @property
+    def rows(self) -> int:
+        """How many are to be in the table."""
+        ...
 
     def replaced(self) -> int:
         """Return how many of the rows that were found another row replaces."""

@@ -77,8 +77,12 @@ class RowOperation:
         """Return the runs at work on the very same that began before this one."""
         if self.run is None:
             return ()
-        after = self.call.settings.takeover_after
-        living = living_runs(self.table.store, clock=self.call.clock, takeover_after=after)
+        living = living_runs(
+            self.table.store,
+            clock=self.call.clock,
+            takeover_after=self.call.settings.takeover_after,
+            but=self.run.id,
+        )
         same = [run for run in living if run.plan == self.plan]
         return tuple(run.id for run in earlier_than(self.run, same))
 

@@ -10,6 +10,7 @@ from lakehand.model.reports import (
     DeduplicationReport,
     DeletionReport,
     GroupCounts,
+    MergeReport,
     MethodCounts,
     UpsertReport,
 )
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from lakehand.rows.inserts import Inserted
     from lakehand.rows.key_equality import KeyEquality
     from lakehand.rows.key_matching import KeyMatching
+    from lakehand.rows.merge_into import MergeRequest
+    from lakehand.rows.merge_matching import MergeMatching
+    from lakehand.rows.merged_rows import MergedRows
     from lakehand.rows.row_changes import CommittedChanges
     from lakehand.rows.row_operation import RowOperation
     from lakehand.rows.search import Found
@@ -105,6 +109,31 @@ def upsert_report(
         rows_inserted=live - updated,
         rows_updated=updated,
         rows_deleted=matched.deleted,
+        files_scanned=matching.files_read,
+    )
+
+
+def merge_report(
+    matching: MergeMatching,
+    rows: MergedRows,
+    request: MergeRequest,
+    operation: RowOperation,
+    *,
+    done: CommittedChanges | None = None,
+) -> MergeReport:
+    """Return the report of a merge; without `done` the table is as it was."""
+    snapshot, before = matching.snapshot, _visible_rows(matching.snapshot)
+    inserted = rows.inserted
+    return MergeReport(
+        **_figures(snapshot, operation, done=done),
+        rows_before=before,
+        rows_after=None if before is None else before - matching.deleted + inserted,
+        rows_read=matching.rows_read,
+        on=request.spec.on,
+        rows_given=request.source.rows,
+        rows_inserted=inserted,
+        rows_updated=rows.replacing,
+        rows_deleted=matching.deleted,
         files_scanned=matching.files_read,
     )
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from lakehand.engine.exchange import from_stream, to_stream
 from lakehand.model.batches import Gathering
-from lakehand.storage.scratch import held_directory
+from lakehand.temporary import held_directory, scratch_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -73,7 +73,11 @@ class _DirectoryExchange:
 
     def put(self, name: str, table: pa.Table) -> str:
         path = str(Path(self.directory, f"{_unique(name)}.arrow"))
-        with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        with (
+            scratch_errors(path, "rows for later tasks cannot be written"),
+            pa.OSFile(path, "wb") as sink,
+            pa.ipc.new_file(sink, table.schema) as writer,
+        ):
             writer.write_table(table)
         return path
 

@@ -15,7 +15,7 @@ from lakehand.errors import CommitUnknownError, ReplanError
 from lakehand.formats.base import FormatTable, require_support
 from lakehand.formats.optional import SupportsRowChanges
 from lakehand.rows.incoming import Incoming, files_with_keys
-from lakehand.rows.inserts import Inserts
+from lakehand.rows.inserts import IncomingRows, Inserts
 from lakehand.rows.key_matching import KeyMatching
 from lakehand.rows.read_once import ChosenFiles, bytes_of
 from lakehand.rows.row_changes import CommittedChanges, RowChanges
@@ -26,10 +26,11 @@ from lakehand.runs.operation import INLINE_BYTES, Call
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lakehand.model.reports import UpsertReport
+    from lakehand.model.reports import MergeReport, UpsertReport
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.table_head import TableHead
     from lakehand.model.work import Receipt, StagedFile, Transaction
+    from lakehand.rows.read_once import RowSearch
     from lakehand.rows.row_addresses import Places
     from lakehand.runs.ledger_records import Fate
 
@@ -48,9 +49,9 @@ class Mark:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Upserted:
-    """The result of an upsert."""
+    """The result of an upsert or a merge."""
 
-    report: UpsertReport
+    report: UpsertReport | MergeReport
     #: None if nothing was committed.
     receipt: Receipt | None
     #: Files of the new rows.
@@ -72,7 +73,7 @@ def upsert(
     """
     table = require_support(table, SupportsRowChanges, operation="upsert")
     snapshot = table.snapshot()
-    _require_same_table(snapshot, head)
+    require_same_table(snapshot, head, operation="upsert")
     table.require("append", snapshot)
     table.require_deletion(snapshot, keys=incoming.key.names)
     files = ChosenFiles(lambda newest: files_with_keys(table, newest, incoming))
@@ -87,30 +88,40 @@ def upsert(
         changes = RowChanges(
             operation,
             {"key": list(incoming.key.names), **(parameters or {})},
-            inserts=Inserts(operation, incoming, matching),
+            inserts=Inserts(operation, IncomingRows(incoming, matching)),
             transaction=mark.transaction if mark else None,
         )
-
-        def find(newest: Snapshot) -> Places:
-            _require_unmarked(table, mark)
-            return matching.find(newest)
-
-        try:
-            done = changes.commit(snapshot, find)
-        except CommitUnknownError:
-            if mark is not None and operation.run is not None:
-                mark.doubtful += operation.run.unsettled()
-            raise
-    return _upserted(matching, incoming, operation, done)
+        done = commit_marked(changes, snapshot, matching, mark=mark, operation=operation)
+    return upserted(upsert_report(matching, incoming, operation, done=done), done)
 
 
-def _upserted(
-    matching: KeyMatching,
-    incoming: Incoming,
+def commit_marked(
+    changes: RowChanges,
+    snapshot: Snapshot,
+    search: RowSearch,
+    *,
+    mark: Mark | None,
     operation: RowOperation,
-    done: CommittedChanges | None,
-) -> Upserted:
-    report = upsert_report(matching, incoming, operation, done=done)
+) -> CommittedChanges | None:
+    """Commit what is found, once: AlreadyThere if a version has the mark.
+
+    Notes in the mark what a commit with an unknown outcome may have left in the table.
+    """
+
+    def find(newest: Snapshot) -> Places:
+        _require_unmarked(operation.table, mark)
+        return search.find(newest)
+
+    try:
+        return changes.commit(snapshot, find)
+    except CommitUnknownError:
+        if mark is not None and operation.run is not None:
+            mark.doubtful += operation.run.unsettled()
+        raise
+
+
+def upserted(report: UpsertReport | MergeReport, done: CommittedChanges | None) -> Upserted:
+    """Return the result of rows that were committed, or of nothing to commit."""
     if done is None or done.inserted is None:
         return Upserted(report=report, receipt=None)
     if done.receipt.already_committed:
@@ -124,7 +135,7 @@ def _require_unmarked(table: SupportsRowChanges, mark: Mark | None) -> None:
         raise AlreadyThere
 
 
-def _require_same_table(snapshot: Snapshot, head: TableHead) -> None:
+def require_same_table(snapshot: Snapshot, head: TableHead, *, operation: str) -> None:
     """Raise if the table asks something else of rows than when they were made to fit it."""
     is_same = (
         snapshot.table_id == head.table_id
@@ -137,5 +148,5 @@ def _require_same_table(snapshot: Snapshot, head: TableHead) -> None:
             f"{snapshot.table} got other columns or properties while rows were made to fit it",
             table=snapshot.table,
             actual_version=snapshot.version,
-            hint="nothing was written; run the upsert again",
+            hint=f"nothing was written; run the {operation} again",
         )

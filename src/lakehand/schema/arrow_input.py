@@ -24,7 +24,7 @@ def batches_of(data: Any) -> list[pa.RecordBatch]:
             field="data",
             hint="write its batches one by one, or use Table.append",
         )
-    return list(as_reader(data))
+    return [data] if isinstance(data, pa.RecordBatch) else list(as_reader(data))
 
 
 def as_reader(data: Any) -> pa.RecordBatchReader:
@@ -81,6 +81,24 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
     if pat.is_timestamp(kind) and kind.unit == "ns":
         return pa.timestamp("us", kind.tz)
     return _SMALL.get(kind) or _without_view(kind)
+
+
+def kept_schema(schema: pa.Schema) -> pa.Schema:
+    """Return rows in types in which they can be kept in a file, and taken out of it.
+
+    They are without views and categories, and otherwise as they came.
+    """
+    return pa.schema([pa.field(field.name, _kept_type(field.type)) for field in schema])
+
+
+def _kept_type(kind: pa.DataType) -> pa.DataType:
+    if pat.is_dictionary(kind):
+        return _kept_type(kind.value_type)
+    if pat.is_struct(kind):
+        return pa.struct([field.with_type(_kept_type(field.type)) for field in kind])
+    if pat.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_kept_type(kind.value_type)))
+    return _without_view(kind)
 
 
 _SMALL = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}

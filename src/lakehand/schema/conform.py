@@ -77,6 +77,7 @@ class Conformer:
         ]
         self._diffs: dict[Hashable, SchemaDiff] = {}
         self._fittings: dict[Hashable, _Fitting] = {}
+        self._latest: tuple[pa.Schema, _Fitting] | None = None
         self._maps = [index for index, column in enumerate(schema) if holds_maps(column.type)]
         self._guarded = [index for index, column in enumerate(schema) if may_forbid_nulls(column)]
 
@@ -153,9 +154,15 @@ class Conformer:
                 raise self._mismatch([f"column {path!r} holds a map that has a key twice"])
 
     def _fitting(self, schema: pa.Schema) -> _Fitting:
+        # Batches of one schema follow each other, and comparing it is cheaper than its hash.
+        if self._latest is not None:
+            latest, fitting = self._latest
+            if schema.equals(latest, check_metadata=True):
+                return fitting
         key = _key_of(schema)
         if key not in self._fittings:
             self._fittings[key] = self._compare(schema)
+        self._latest = schema, self._fittings[key]
         return self._fittings[key]
 
     def _compare(self, schema: pa.Schema) -> _Fitting:

@@ -76,8 +76,7 @@ def timed_out(
         epoch=epoch,
         operation=operation,
         timeout_seconds=seconds,
-        hint="nothing was given up, and the work goes on: make the same call again to wait for it,"
-        " or raise write_timeout",
+        hint="the work continues: make the same call again to wait for it, or raise write_timeout",
     )
 
 

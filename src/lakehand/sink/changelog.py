@@ -182,13 +182,25 @@ def _spelled(keys: Sequence[str]) -> str:
     return ", ".join(f"{value} AS k{n}" for n, value in enumerate(keys))
 
 
+#: As DuckDB names the type.
+_INSTANT = "TIMESTAMP WITH TIME ZONE"
+
+
 def _require_one_row_a_key(session: duckdb.DuckDBPyConnection, key: KeyColumns) -> None:
     [(count,)] = session.sql("SELECT count(*) FROM collapsed WHERE candidates > 1").fetchall()
     if not count:
         return
     columns = ", ".join(key.keys("k"))
-    shown = session.sql(
+    some = session.sql(
         f"SELECT {columns} FROM collapsed WHERE candidates > 1 ORDER BY ALL LIMIT {_SHOWN_KEYS}"
+    )
+    # As text: to make a Python value of an instant DuckDB needs pytz, which may not be installed.
+    instants = [number for number, kind in enumerate(some.types, 1) if str(kind) == _INSTANT]
+    shown = some.project(
+        ", ".join(
+            f"#{number}::VARCHAR" if number in instants else f"#{number}"
+            for number in range(1, len(some.types) + 1)
+        )
     ).fetchall()
     words = "; ".join(
         ", ".join(f"{n} = {v!r}" for n, v in zip(key.names, row, strict=True)) for row in shown

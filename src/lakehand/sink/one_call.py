@@ -1,10 +1,10 @@
-"""Writes of one call: all rows in one version, appended, overwriting, or by their keys."""
+"""Writes of one call: all rows in one version, appended, overwriting, or changing others."""
 
 from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -20,12 +20,22 @@ from lakehand.sink.changelog import BOOKKEEPING, ChangeRows
 from lakehand.sink.sink_options import SinkOptions
 from lakehand.sink.target import Target
 from lakehand.sink.transaction import WriteTransaction
-from lakehand.sink.upserting import Gathered, Upserting, UpsertStaging, UpsertTransaction
+from lakehand.sink.upserting import (
+    Gathered,
+    RowStaging,
+    RowWriting,
+    Upserting,
+    UpsertStaging,
+    UpsertTransaction,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from lakehand.model.reports import MergeReport
     from lakehand.settings import Settings
+
+T = TypeVar("T")
 
 # Append and overwrite
 
@@ -59,9 +69,9 @@ def write_once(
     transaction = WriteTransaction.begin(
         target,
         settings,
-        token=_new_token(),
+        token=new_token(),
         clock=clock,
-        mark=_mark(options, epoch),
+        mark=mark_of(options, epoch),
         overwrites=options.overwrites,
         where=where,
         parameters={"where": where},
@@ -113,11 +123,12 @@ def _report(transaction: WriteTransaction, written: _Written, *, duration_ms: fl
     )
 
 
-def _new_token() -> str:
+def new_token() -> str:
+    """Return what identifies one commit."""
     return f"lakehand-{uuid.uuid4().hex}"
 
 
-def _mark(options: SinkOptions, epoch: int | None) -> Transaction | None:
+def mark_of(options: SinkOptions, epoch: int | None) -> Transaction | None:
     """Return what a call records in the table so that it happens once; None: nothing."""
     if epoch is None:
         return None
@@ -127,35 +138,112 @@ def _mark(options: SinkOptions, epoch: int | None) -> Transaction | None:
     return Transaction(application=options.writer_id, version=epoch)
 
 
-# Upsert and deletion by key
+# Changes of rows: upsert, deletion by key, merge
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class UpsertRequest:
+class RowChangeCall:
     """Options of a call that are not settings."""
 
-    key: Sequence[str]
     epoch: int | None = None
     spark: Any = None
     dry_run: bool = False
     on_progress: OnProgress | None = None
 
+    def begin(self, table: FormatTable, settings: Settings, *, operation: str) -> BegunCall:
+        """Find the table."""
+        clock = SystemClock()
+        watch = Stopwatch(clock)
+        options = SinkOptions.of(settings)
+        table = require_support(table, SupportsRowChanges, operation=operation)
+        target = Target(table.store, settings, handle=table)
+        target.find()
+        mark = mark_of(options, self.epoch)
+        return BegunCall(
+            call=self, target=target, settings=settings, mark=mark, clock=clock, watch=watch
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BegunCall:
+    """A call whose table was found."""
+
+    call: RowChangeCall
+    target: Target
+    settings: Settings
+    #: What its commit records, so that it happens once.
+    mark: Transaction | None
+    clock: Clock
+    watch: Stopwatch
+
+    @property
+    def is_in_table(self) -> bool:
+        """Whether the table has the epoch."""
+        return self.mark is not None and self.mark.is_in(self.target.head.transactions)
+
+    @property
+    def writing(self) -> dict[str, Any]:
+        """Arguments of `RowWriting`."""
+        return {
+            "target": self.target,
+            "settings": self.settings,
+            "clock": self.clock,
+            "spark": self.call.spark,
+            "dry_run": self.call.dry_run,
+            "on_progress": self.call.on_progress,
+            "watch": self.watch,
+        }
+
+    def unchanged(self) -> dict[str, Any]:
+        """Return what a report says of a table that has the rows already."""
+        snapshot = self.target.handle.snapshot()
+        return {
+            "outcome": "nothing_to_do",
+            "table": self.target.store.url,
+            "version": snapshot.version,
+            "files_before": snapshot.file_count,
+            "files_after": snapshot.file_count,
+            "bytes_before": snapshot.total_bytes,
+            "bytes_after": snapshot.total_bytes,
+            "duration_ms": self.watch.total_milliseconds(),
+        }
+
+    def commit(
+        self, writing: RowWriting[T], staging: RowStaging[T], batches: Iterable[pa.RecordBatch]
+    ) -> UpsertReport | MergeReport:
+        """Bring all rows into the table in one commit, and return its report."""
+        with UpsertTransaction.begin_upsert(
+            writing, staging, token=new_token(), mark=self.mark
+        ) as transaction:
+            for batch in batches:
+                transaction.write(batch)
+            transaction.commit()
+        assert transaction.upserted is not None  # noqa: S101  the token is new, so it was not found
+        return transaction.upserted.report
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UpsertCall(RowChangeCall):
+    """Options of an upsert or a deletion by key that are not settings."""
+
+    key: Sequence[str]
+
 
 @reported
 def upsert_once(
-    table: FormatTable, data: Any, *, settings: Settings, request: UpsertRequest
+    table: FormatTable, data: Any, *, settings: Settings, call: UpsertCall
 ) -> UpsertReport:
     """Bring the rows of `data` into the table by their keys."""
-    return _upsert(table, as_reader(data), settings, request, operation="upsert")
+    return _upsert(table, as_reader(data), settings, call, operation="upsert")
 
 
 @reported
 def delete_keys_once(
-    table: FormatTable, data: Any, *, settings: Settings, request: UpsertRequest
+    table: FormatTable, data: Any, *, settings: Settings, call: UpsertCall
 ) -> UpsertReport:
     """Delete the rows of the table that have one of the keys in `data`."""
-    batches = _deletions(as_reader(data), request.key)
-    return _upsert(table, batches, settings, request, operation="delete_keys")
+    batches = _deletions(as_reader(data), call.key)
+    return _upsert(table, batches, settings, call, operation="delete_keys")
 
 
 def _deletions(batches: Iterable[pa.RecordBatch], key: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -170,58 +258,19 @@ def _upsert(
     table: FormatTable,
     batches: Iterable[pa.RecordBatch],
     settings: Settings,
-    request: UpsertRequest,
+    call: UpsertCall,
     *,
     operation: str,
 ) -> UpsertReport:
-    clock = SystemClock()
-    watch = Stopwatch(clock)
-    options = SinkOptions.of(settings)
-    table = require_support(table, SupportsRowChanges, operation=operation)
-    target = Target(table.store, settings, handle=table)
-    target.find()
-    mark = _mark(options, request.epoch)
-    if isinstance(request.key, str):
+    begun = call.begin(table, settings, operation=operation)
+    if isinstance(call.key, str):
         message = "key is a list of columns, each named once"
-        raise ValidationError(message, field="key", value=request.key)
-    if mark is not None and mark.is_in(target.head.transactions):
-        return _nothing_to_upsert(target, request, watch, operation)
-    upserting = Upserting(
-        target=target,
-        settings=settings,
-        clock=clock,
-        spark=request.spark,
-        dry_run=request.dry_run,
-        on_progress=request.on_progress,
-        operation=operation,
-        watch=watch,
-    )
-    rows = ChangeRows(target, request.key)
-    staging = UpsertStaging(target, Gathered(rows, settings, clock), is_ordered=False)
-    with UpsertTransaction.begin_upsert(
-        upserting, staging, token=_new_token(), mark=mark
-    ) as transaction:
-        for batch in batches:
-            transaction.write(rows.fit(batch))
-        transaction.commit()
-    assert transaction.upserted is not None  # noqa: S101  the token is new, so it was not found
-    return transaction.upserted.report
-
-
-def _nothing_to_upsert(
-    target: Target, request: UpsertRequest, watch: Stopwatch, operation: str
-) -> UpsertReport:
-    """Report that the table has the epoch."""
-    snapshot = target.handle.snapshot()
-    return UpsertReport(
-        operation=operation,
-        outcome="nothing_to_do",
-        table=target.store.url,
-        version=snapshot.version,
-        files_before=snapshot.file_count,
-        files_after=snapshot.file_count,
-        bytes_before=snapshot.total_bytes,
-        bytes_after=snapshot.total_bytes,
-        duration_ms=watch.total_milliseconds(),
-        key=tuple(request.key),
-    )
+        raise ValidationError(message, field="key", value=call.key)
+    if begun.is_in_table:
+        return UpsertReport(**begun.unchanged(), operation=operation, key=tuple(call.key))
+    upserting = Upserting(**begun.writing, operation=operation)
+    rows = ChangeRows(begun.target, call.key)
+    staging = UpsertStaging(begun.target, Gathered(rows, settings, begun.clock), is_ordered=False)
+    report = begun.commit(upserting, staging, (rows.fit(batch) for batch in batches))
+    assert isinstance(report, UpsertReport)  # noqa: S101  it is what an upsert reports
+    return report

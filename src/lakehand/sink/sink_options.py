@@ -125,7 +125,7 @@ def _key(settings: Settings, pipeline: str | None) -> tuple[str, ...]:
         message = "an upsert needs the columns that rows are found by"
         raise ValidationError(message, field="merge_key", hint="set merge_key")
     if pipeline is not None:
-        message = "writers of a pipeline append: an upsert commits by itself"
+        message = "writers of a pipeline can only append, not upsert"
         raise ValidationError(message, field="pipeline", value=pipeline)
     if settings.schema_evolution:
         instead = "add the columns with a sink that appends first"

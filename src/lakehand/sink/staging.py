@@ -6,7 +6,7 @@ import mmap
 import threading
 import uuid
 from contextlib import suppress
-from tempfile import TemporaryFile, gettempdir
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +19,7 @@ from lakehand.observe import get_logger, log_event
 from lakehand.observe.steps import Step, reached
 from lakehand.rows.incoming import NUMBER
 from lakehand.storage.local_files import translated
+from lakehand.temporary import scratch_root
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -102,7 +103,7 @@ class Spool:
 
     def __init__(self, schema: pa.Schema, *, directory: str | Path | None) -> None:
         self._schema = schema.append(pa.field(NUMBER, pa.int64()))
-        self._where = str(directory or gettempdir())
+        self._where = scratch_root(str(directory) if directory else None)
         with translated("put", self._where):
             self._file = TemporaryFile(dir=self._where)  # noqa: SIM115  it lives until `close`
             sink = pa.PythonFile(self._file, mode="w")

@@ -248,7 +248,7 @@ class Target:
                 f" {list(self._partition_by)}",
                 table=head.table,
                 difference=("partition columns",),
-                hint="leave partition_by out: a table is written as it is partitioned",
+                hint="omit partition_by: rows are written to the table's own partitions",
             )
 
 

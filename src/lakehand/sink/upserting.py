@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import pyarrow as pa
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from lakehand.sink.committing import PendingCommit
     from lakehand.sink.sink_options import SinkMetrics
     from lakehand.sink.target import Target
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,8 +118,8 @@ def _nothing(rows: ChangeRows) -> pa.Table:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Upserting:
-    """How changes are brought into a table."""
+class RowWriting(Generic[T]):
+    """How rows are brought into a table that change rows of it."""
 
     target: Target
     settings: Settings
@@ -131,13 +133,12 @@ class Upserting:
 
     def run(
         self,
-        incoming: Incoming,
+        incoming: T,
         *,
         parameters: Mapping[str, Any] | None = None,
         mark: Mark | None = None,
     ) -> Upserted:
-        """Bring changes in, in one commit."""
-        head = self.target.head
+        """Bring rows in, in one commit."""
         call = Call(
             operation=self.operation,
             table=self.target.handle,
@@ -147,17 +148,42 @@ class Upserting:
             dry_run=self.dry_run,
             on_progress=self.on_progress,
         )
-        done = upsert(
-            self.target.handle,
-            incoming,
-            call=call,
-            head=head,
-            parameters=parameters,
-            mark=mark,
-        )
+        done = self._change(incoming, call, parameters=parameters, mark=mark)
         if done.receipt is not None:
             self.target.base_version = max(self.target.base_version, done.receipt.version)
         return done
+
+    def _change(
+        self,
+        incoming: T,
+        call: Call,
+        *,
+        parameters: Mapping[str, Any] | None,
+        mark: Mark | None,
+    ) -> Upserted:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Upserting(RowWriting[Incoming]):
+    """How changes are brought into a table by their keys."""
+
+    def _change(
+        self,
+        incoming: Incoming,
+        call: Call,
+        *,
+        parameters: Mapping[str, Any] | None,
+        mark: Mark | None,
+    ) -> Upserted:
+        return upsert(
+            self.target.handle,
+            incoming,
+            call=call,
+            head=self.target.head,
+            parameters=parameters,
+            mark=mark,
+        )
 
 
 class Upserts:
@@ -172,7 +198,21 @@ class Upserts:
         return Gathered(self.rows, self.upserting.settings, self.upserting.clock)
 
 
-class UpsertStaging(Staging):
+class RowStaging(Staging, Generic[T]):
+    """Rows of one transaction on this machine's disk; files are written with the commit."""
+
+    @property
+    def incoming(self) -> T:
+        """What is brought into the table."""
+        raise NotImplementedError
+
+    @property
+    def collapsed(self) -> Collapsed | None:
+        """What changes came to, if they were changes of keys."""
+        return None
+
+
+class UpsertStaging(RowStaging[Incoming]):
     """Changes of one transaction, on this machine's disk: nothing is stored before the commit."""
 
     def __init__(self, target: Target, gathered: Gathered, *, is_ordered: bool = True) -> None:
@@ -190,6 +230,11 @@ class UpsertStaging(Staging):
     def incoming(self) -> Incoming:
         """One change for each key."""
         return self.gathered.incoming(is_ordered=self._is_ordered)
+
+    @property
+    def collapsed(self) -> Collapsed | None:
+        """What the changes came to."""
+        return self.gathered.collapsed
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Take changes that fit the table."""
@@ -214,16 +259,16 @@ class UpsertStaging(Staging):
 
 @dataclass(kw_only=True, eq=False)
 class UpsertTransaction(WriteTransaction):
-    """Changes that get into a table by their keys, in one commit or not at all."""
+    """Rows that change rows of a table, in one commit or not at all."""
 
-    upserting: Upserting
-    staging: UpsertStaging
+    upserting: RowWriting[Any]
+    staging: RowStaging[Any]
     #: The result of the upsert; None until this transaction has run it.
     upserted: Upserted | None = field(default=None, init=False)
 
     @classmethod
     def begin_upsert(
-        cls, upserting: Upserting, staging: UpsertStaging, *, token: str, **commit: Any
+        cls, upserting: RowWriting[Any], staging: RowStaging[Any], *, token: str, **commit: Any
     ) -> Self:
         """Begin an upsert; `commit` are further fields."""
         return cls(
@@ -286,7 +331,7 @@ class UpsertTransaction(WriteTransaction):
 
     def count(self, metrics: SinkMetrics) -> None:
         """Add the result of the upsert to the metrics of a sink."""
-        done, collapsed = self.upserted, self.staging.gathered.collapsed
+        done, collapsed = self.upserted, self.staging.collapsed
         if done is None:
             return
         metrics.merge_operations += 1

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import SqlError
 from lakehand.sql import statements as sql
+from lakehand.sql.merge_grammar import read_merge
 from lakehand.sql.parser import Parser, duckdb_literal
 
 if TYPE_CHECKING:
@@ -37,9 +38,20 @@ CLAUSES: Mapping[str, tuple[tuple[str, ...], ...]] = {
 _EXPLAINED = ("COMPACT", "OPTIMIZE", "VACUUM", "PURGE", "REPAIR", "MAINTAIN", "DEDUPLICATE")
 #: Settings of a table, or properties.
 _ALTER = ("SET", "UNSET", "RESET", "CLUSTER", "PAUSE", "RESUME")
-_OTHERS = ("DESCRIBE", "DESC", "ALTER", "SHOW", "EXPLAIN", "CANCEL", "RETRY", "SELECT", "WITH")
+_OTHERS = (
+    "MERGE",
+    "DESCRIBE",
+    "DESC",
+    "ALTER",
+    "SHOW",
+    "EXPLAIN",
+    "CANCEL",
+    "RETRY",
+    "SELECT",
+    "WITH",
+)
 #: The words with which statements begin.
-FIRST_WORDS: tuple[str, ...] = (*CLAUSES, *_OTHERS)
+FIRST_WORDS: tuple[str, ...] = (*CLAUSES, "MERGE", *_OTHERS)
 #: Words that follow the first one of a statement that is not Spark's.
 _SECOND_WORDS: Mapping[str, tuple[str, ...]] = {
     "SHOW": tuple(name.upper() for name in sql.SHOWN if name != "tables"),
@@ -55,6 +67,7 @@ KEYWORDS: tuple[str, ...] = tuple(
         {word for clauses in CLAUSES.values() for words in clauses for word in words}
         | {*FIRST_WORDS, *_ALTER, *(name.upper() for name in sql.SHOWN), "TABLE", "JOB", "HISTORY"}
         | {"DETAIL", "TBLPROPERTIES", "MAINTENANCE", "OF", "VERSION", "TIMESTAMP", "AS", "HOURS"}
+        | {"INTO", "USING", "ON", "WHEN", "MATCHED", "SOURCE", "THEN", "UPDATE", "DELETE", "INSERT"}
         | {"UNTIL", "NONE", "LIKE", "LIMIT", "FROM", "IF", "EXISTS", "FIRST", "LAST", "LATEST"}
     )
 )
@@ -145,6 +158,7 @@ class _Grammar(Parser):
         if first in CLAUSES:
             return self._run_verb(first)
         readers: Mapping[str, Callable[[], sql.Statement]] = {
+            "MERGE": lambda: read_merge(self),
             "ALTER": self._alter,
             "SHOW": self._show,
             "EXPLAIN": self._explain,

@@ -52,8 +52,8 @@ class Token:
     def is_word(self, *words: str) -> bool:
         return self.kind == "word" and self.text.upper() in words
 
-    def is_symbol(self, symbol: str) -> bool:
-        return self.kind == "symbol" and self.text == symbol
+    def is_symbol(self, *symbols: str) -> bool:
+        return self.kind == "symbol" and self.text in symbols
 
 
 class Lexer:

@@ -107,7 +107,7 @@ class Parser:
         if token.kind in {"string", "parameter"}:
             token = self.lexer.read()
             return _as_table(self._string(token, "a table"))
-        parts = self._name_parts("a table")
+        parts = self.name_parts("a table")
         if len(parts) > 1 and parts[0].lower() in _FORMATS:
             text = parts[1] if len(parts) == 2 else self._too_long(token)  # noqa: PLR2004
             return TableName(text=text, format=parts[0].lower(), is_path=True)
@@ -120,14 +120,16 @@ class Parser:
     def _too_long(self, token: Token) -> NoReturn:
         self.fail("the name of the table has too many parts", token)
 
-    def _name_parts(self, what: str) -> list[str]:
-        parts = [self._name_part(what)]
+    def name_parts(self, what: str) -> list[str]:
+        """Read a name, and further ones after dots."""
+        parts = [self.name(what)]
         while self.lexer.text[self.lexer.at : self.lexer.at + 1] == ".":
             self.lexer.read()
-            parts.append(self._name_part(what))
+            parts.append(self.name(what))
         return parts
 
-    def _name_part(self, what: str) -> str:
+    def name(self, what: str) -> str:
+        """Read one name, with or without backticks."""
         token = self.lexer.peek()
         if token.kind not in {"word", "name"}:
             self.fail_expected([what], token)
@@ -141,7 +143,7 @@ class Parser:
         return token.value
 
     def column(self) -> str:
-        return quoted_column(self._name_parts("a column"))
+        return quoted_column(self.name_parts("a column"))
 
     def columns(self) -> tuple[str, ...]:
         """Read columns, with or without parentheses around them."""
@@ -255,13 +257,23 @@ class Parser:
     # -- conditions ---------------------------------------------------------------------------
 
     def condition(
-        self, clauses: Iterable[tuple[str, ...]], *, spell: Callable[[Any], str] | None = None
+        self,
+        clauses: Iterable[tuple[str, ...]],
+        *,
+        spell: Callable[[Any], str] | None = None,
+        stops: tuple[str, ...] = (),
     ) -> str:
-        """Read a condition up to the next clause, and return it with parameters as literals."""
+        """Read a condition up to the next clause, and return it with parameters as literals.
+
+        It is over at one of the symbols `stops`, too, except inside of brackets.
+        """
         spell = spell or spark_literal
         text, opened = self.lexer.text, list[Token]()
         parts, begin, last = list[str](), self.lexer.peek().start, None
-        while not self._is_over(clauses, last, is_inside=bool(opened)):
+        while not (
+            self._is_over(clauses, last, is_inside=bool(opened))
+            or (not opened and self.lexer.peek().is_symbol(*stops))
+        ):
             last = self._part_of_condition(opened)
             if last.kind == "parameter":
                 parts += [text[begin : last.start], self._spelled(last, spell)]

@@ -73,6 +73,8 @@ class SqlSession:
         match statement:
             case sql.RunVerb():
                 return self._run_verb(statement)
+            case sql.Merge():
+                return self._merge(statement)
             case sql.Describe():
                 return self._describe(statement)
             case sql.Explain():
@@ -114,8 +116,27 @@ class SqlSession:
             options["on_progress"] = self.on_progress
         return _reported(name, getattr(table, verb)(**options))
 
+    def _merge(self, statement: sql.Merge) -> SqlResult:
+        if self.client is not None:
+            message = "the service has no job for MERGE INTO, which reads and writes rows itself"
+            hint = "run it here: lakehand sql --local, run_sql without service=, or Table.merge"
+            raise SqlError(message, hint=hint)
+        given, storage = self._split_storage(statement)
+        options = verb_options("merge", given)
+        merge = self.open(statement.table, storage).merge(
+            self.open(statement.source, storage),
+            on=statement.on,
+            target_alias=statement.target,
+            source_alias=statement.source_alias,
+            on_progress=self.on_progress,
+            **options,
+        )
+        for clause in statement.clauses:
+            merge = merge.with_clause(clause)
+        return _reported("merge", merge.execute())
+
     def _split_storage(
-        self, statement: sql.RunVerb, *, is_job: bool = False
+        self, statement: sql.RunVerb | sql.Merge, *, is_job: bool = False
     ) -> tuple[dict[str, Any], dict[str, str]]:
         """Return the options of a verb, and those of its storage.
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from lakehand.rows.merge_clauses import MergeClause
+
 #: What SHOW lists: system tables, and the settings.
 Shown = Literal["jobs", "tables", "policies", "budgets", "workers", "settings"]
 SHOWN: tuple[Shown, ...] = ("jobs", "tables", "policies", "budgets", "workers", "settings")
@@ -36,6 +38,20 @@ class RunVerb:
     options: Mapping[str, Any] = field(default_factory=dict)
     #: Return the job without waiting for it.
     is_async: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Merge:
+    """MERGE INTO t USING s ON ... WHEN ..."""
+
+    table: TableName
+    #: The name by which columns of the table are qualified.
+    target: str
+    source: TableName
+    source_alias: str
+    on: str
+    clauses: tuple[MergeClause, ...]
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -127,6 +143,7 @@ class Query:
 
 Statement = (
     RunVerb
+    | Merge
     | Describe
     | SetProperties
     | UnsetProperties

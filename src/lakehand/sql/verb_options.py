@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 _INSIDE_NAME = re.compile(r"[_.-]")
 #: A statement states its own columns and condition by clauses, and progress is no option.
-_NOT_OPTIONS = {"self", "on_progress", "settings", "plan", "file_filter"}
+_NOT_OPTIONS = {"self", "on_progress", "settings", "plan", "file_filter"} | {
+    "source", "on", "target_alias", "source_alias",
+}  # fmt: skip
 #: OPTIMIZE compacts two small files, as in Delta.
 _OPTIMIZE_MIN_FILES = 2
 
