@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from contextlib import contextmanager
-from tempfile import gettempdir
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -13,6 +13,8 @@ from uuid import uuid4
 import duckdb
 import pyarrow as pa
 import pyarrow.types as pat
+
+from lakehand.temporary import held_spill_directory, spill_prefix, user_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,20 +24,22 @@ Config = dict[str, str | bool | int | float | list[str]]
 _lock = Lock()
 #: By process, because a fork has none of the threads, and by the number of threads.
 _databases: dict[tuple[int, int | None], duckdb.DuckDBPyConnection] = {}
+#: Where each of them was told to spill.
+_spill_roots: dict[tuple[int, int | None], str] = {}
 #: Databases with limits that are not in use, and what each was opened for.
 _idle: deque[tuple[str, duckdb.DuckDBPyConnection]] = deque(maxlen=2)
 
 
 def connect(*, threads: int | None = None) -> duckdb.DuckDBPyConnection:
     """Return a new connection, in UTC; `threads` is how many work on a query, by default all."""
-    key = os.getpid(), threads
+    key, root = (os.getpid(), threads), user_directory()
     with _lock:
-        try:
-            return _connection(_databases[key])
-        except (KeyError, duckdb.Error):
+        if _spill_roots.get(key) == root:
             # Some errors leave a database that answers nothing any more.
-            _databases[key] = _open(threads)
-            return _connection(_databases[key])
+            with suppress(duckdb.Error):
+                return _connection(_databases[key])
+        _databases[key], _spill_roots[key] = _open(threads, root), root
+        return _connection(_databases[key])
 
 
 @contextmanager
@@ -48,18 +52,21 @@ def lease(
     """
     limits = {name: value for name, value in config.items() if name != "threads"}
     purpose = f"{os.getpid()} {spill_directory} {limits}"
-    database = _take_idle(purpose) or _open_with({**limits, "threads": 1}, spill_directory)
-    with _connection(database) as connection:
-        connection.execute(
-            f"SET threads = {config['threads']}" if "threads" in config else "RESET threads"
-        )
-        yield connection
-        # A thread that stays without work makes malloc give all free memory back, which the next
-        # who need it have cleared again.
-        connection.execute("SET threads = 1")
-    # After an error it is unknown whether it still answers.
-    with _lock:
-        _idle.append((purpose, database))
+    with held_spill_directory(spill_directory) as spilled, ExitStack() as ended:
+        database = _take_idle(purpose) or _open_with({**limits, "threads": 1})
+        # After an error it is unknown whether it still answers.
+        ended.callback(database.close)
+        with _connection(database) as connection:
+            _prepare(connection, config, spilled)
+            yield connection
+            # A thread that stays without work makes malloc give all free memory back, which the
+            # next who need it have cleared again.
+            connection.execute("SET threads = 1")
+        # One that has spilled cannot be told another place.
+        if not any(Path(spilled).glob("*")):
+            ended.pop_all()
+            with _lock:
+                _idle.append((purpose, database))
 
 
 def _take_idle(purpose: str) -> duckdb.DuckDBPyConnection | None:
@@ -77,17 +84,35 @@ def _connection(database: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnectio
     return connection
 
 
-def _open(threads: int | None) -> duckdb.DuckDBPyConnection:
-    return _open_with({} if threads is None else {"threads": threads, "async_threads": 0}, None)
+def _prepare(connection: duckdb.DuckDBPyConnection, config: Config, spilled: str) -> None:
+    place = f"{spilled}/rows".replace("'", "''")
+    connection.execute(f"SET temp_directory = '{place}'")
+    connection.execute(
+        f"SET threads = {config['threads']}" if "threads" in config else "RESET threads"
+    )
 
 
-def _open_with(config: Config, spill_directory: str | None) -> duckdb.DuckDBPyConnection:
+def _open(threads: int | None, spill_directory: str) -> duckdb.DuckDBPyConnection:
+    config: Config = {} if threads is None else {"threads": threads, "async_threads": 0}
+    return _open_with(config | {"temp_directory": _new_directory(spill_directory)})
+
+
+def private_spill_directory() -> str:
+    """Return where a new database may spill: DuckDB's own choice is open to all, and is `.tmp`."""
+    return _new_directory(user_directory())
+
+
+def _new_directory(parent: str) -> str:
+    return f"{spill_prefix(parent)}{uuid4().hex}"
+
+
+def _open_with(config: Config) -> duckdb.DuckDBPyConnection:
     common: Config = {
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,
         # A file may be another one by now, under the same name.
         "enable_external_file_cache": False,
-        "temp_directory": f"{spill_directory or gettempdir()}/lakehand-spill-{uuid4().hex}",
+        "temp_directory": "",
     }
     return duckdb.connect(":memory:", config=common | config)
 

@@ -42,6 +42,7 @@ def assert_killing_does_no_harm(oracle, tables, recipe, tmp_path, step):
 
 
 @kill_at(Step.CHECKPOINT_WRITTEN, Step.CHECKPOINT_POINTED)
+@pytest.mark.one_in(2)
 def test_a_classic_checkpoint_that_is_killed_does_no_harm(oracle, tables, tmp_path, step):
     assert_killing_does_no_harm(oracle, tables, "deletion_vectors", tmp_path, step)
 

@@ -88,7 +88,7 @@ def test_a_signal_ends_the_command_and_leaves_the_table_as_it_was(tmp_path, sent
 
 
 def test_a_full_disk_stops_a_compaction_and_room_ends_the_job(tmp_path):
-    with small_disk(tmp_path / "disk", 900) as disk:
+    with small_disk(tmp_path / "disk", 880) as disk:
         place = disk / "t"
         write_noise(place)
         rows = read_sorted(place)
@@ -117,7 +117,7 @@ class FailingTable(DeltaTable):
 
 KINDS = [FaultKind.FAIL_BEFORE, FaultKind.LOST_ANSWER]
 WRITES = {
-    "run": ("put", "_lakehand/runs/*/run.json"),
+    "run": ("put_if_absent", "_lakehand/runs/*/run.json"),
     "stem": ("put", "*/stems/*"),
     "group": ("put", "*/groups/*"),
     "result": ("put_if_absent", "*/results/*"),
@@ -147,7 +147,7 @@ def test_a_write_that_fails_or_is_not_answered_harms_nothing(place, rows, target
     assert_unharmed(place, rows)
 
 
-LISTINGS = {"results": "*/results", "fates": "*/fates", "runs": "_lakehand/runs*", "log": "_delta*"}
+LISTINGS = {"ledger": "_lakehand/runs/*", "runs": "_lakehand/runs*", "log": "_delta*"}
 
 
 @rewrites_in_turn

@@ -11,10 +11,12 @@ from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import lakehand.hot
 from lakehand.errors import HotTierError
+from lakehand.hot.journal import _Ticket
 from support.hot_tables import hot_table, rows
 
 CODE = str(Path(lakehand.hot.__file__).parent)
@@ -98,7 +100,7 @@ def test_who_shares_a_write_with_a_thread_that_is_interrupted_is_told_so(tmp_pat
         except HotTierError as error:
             told.append(error.hint)
 
-    journal._writer = object()  # the next change has to wait
+    journal._writer = _Ticket(pa.py_buffer(b""))  # the next change has to wait
     thread = threading.Thread(target=append)
     thread.start()
     wait_until(lambda: journal._waiting)

@@ -217,7 +217,7 @@ def test_a_full_disk_stops_it_and_room_ends_the_job(tmp_path):
 
 
 WRITES = {
-    "run": ("put", "_lakehand/runs/*/run.json"),
+    "run": ("put_if_absent", "_lakehand/runs/*/run.json"),
     "stem": ("put", "*/stems/*"),
     "fate": ("put_if_absent", "*/fates/*"),
     "version": ("put_if_absent", "_delta_log/*.json"),

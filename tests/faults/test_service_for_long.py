@@ -24,10 +24,15 @@ MINUTES = float(os.environ.get("LAKEHAND_SOAK_MINUTES", "60"))
 TABLES = int(os.environ.get("LAKEHAND_SOAK_TABLES", "200"))
 #: Whether delta-spark writes too; it needs Java.
 WITH_SPARK = os.environ.get("LAKEHAND_SOAK_SPARK", "1") == "1"
+#: Between two appends; longer on a machine that has other work to do, too.
+PAUSE_SECONDS = float(os.environ.get("LAKEHAND_SOAK_PAUSE_SECONDS", "0.02"))
 SEED = int(os.environ.get("LAKEHAND_SOAK_SEED", "1"))
 WORKERS, SLOTS, LEASE_SECONDS, LOOK_SECONDS = 2, 2, 6.0, 5.0
 #: Commits after which a table is maintained, and the longest that it may take from there on.
-COMMITS, BOUND_SECONDS = 10, 300.0
+COMMITS = 10
+BOUND_SECONDS = float(os.environ.get("LAKEHAND_SOAK_BOUND_SECONDS", "300"))
+#: Jobs end so if their processes were killed as often as they may be tried.
+KILLED = ("crashed", "lease_lost")
 SPARK_PART = 7
 #: Between two faults, at most.
 FAULT_SECONDS = 6.0
@@ -109,7 +114,7 @@ def write_for_long(lake, chance, is_over):
     """Append to tables at random, to some of them far more often than to others."""
     names = sorted(lake.acknowledged)
     weights = [1 / (1 + number % 10) for number in range(len(names))]
-    while not is_over.wait(0.02):
+    while not is_over.wait(PAUSE_SECONDS):
         (name,) = chance.choices(names, weights)
         lake.append(name)
 
@@ -117,7 +122,7 @@ def write_for_long(lake, chance, is_over):
 def write_by_spark(lake, oracle, chance, is_over):
     """Let delta-spark append rows of a partition of its own."""
     number = 0
-    while not is_over.wait(0.2):
+    while not is_over.wait(10 * PAUSE_SECONDS):
         name = chance.choice(sorted(lake.acknowledged))
         place = Path(lake.plan.lake, name)
         oracle.sql(f"INSERT INTO delta.`{place}` VALUES ({SPARK_PART}, {number})", fresh=False)
@@ -127,17 +132,32 @@ def write_by_spark(lake, oracle, chance, is_over):
 
 def longest_neglect(log):
     """Return the longest time from the commit that made a table due to its next maintenance."""
-    since, due_at, longest = 0, None, 0.0
+    return max(neglects(log), default=0.0)
+
+
+def neglects(log):
+    """Return how long a table was due, time by time; if it still is, that comes last."""
+    since, due_at = 0, None
     for version in versions(log):
         at = (log / f"{version:020}.json").stat().st_mtime
         if is_by_lakehand(log, version):
-            longest = max(longest, at - due_at if due_at else 0.0)
+            if due_at:
+                yield at - due_at
             since, due_at = 0, None
             continue
         since += 1
         if since == COMMITS:
             due_at = at
-    return max(longest, time.time() - due_at if due_at else 0.0)
+    if due_at:
+        yield time.time() - due_at
+
+
+def is_due(log):
+    """Return whether a table has as many commits since its last maintenance as make it due."""
+    since = 0
+    for version in versions(log):
+        since = 0 if is_by_lakehand(log, version) else since + 1
+    return since >= COMMITS
 
 
 def run_chaos(lake, chaos, chance):
@@ -157,9 +177,8 @@ def settle(lake, chaos):
     def is_settled():
         chaos.supervise()
         open_jobs = lake.parts.jobs.listed(states=["queued", "running"], limit=1)
-        return not open_jobs and all(
-            longest_neglect(Path(lake.plan.lake, name, "_delta_log")) < BOUND_SECONDS
-            for name in lake.acknowledged
+        return not open_jobs and not any(
+            is_due(Path(lake.plan.lake, name, "_delta_log")) for name in lake.acknowledged
         )
 
     until(is_settled, seconds=BOUND_SECONDS * 2)
@@ -173,6 +192,7 @@ def figures_of(lake, chaos):
     return {
         "minutes": MINUTES,
         "tables": TABLES,
+        "pause_seconds": PAUSE_SECONDS,
         "faults": dict(chaos.faults),
         "commits": sum(len(versions(log)) for log in logs),
         "commits_by_lakehand": by_lakehand,
@@ -193,6 +213,8 @@ def test_a_service_under_faults_for_long(request, tmp_path):
         slots=SLOTS,
         is_prompt=False,
         look_seconds=LOOK_SECONDS,
+        # Rewrites of a few small files pay only where they are read often: else thresholds rise.
+        importance=1e6,
     )
     lake = Lake(plan)
     for number in range(TABLES):
@@ -218,4 +240,5 @@ def test_a_service_under_faults_for_long(request, tmp_path):
     print(json.dumps(figures, indent=2))
     lake.check()
     assert figures["longest_neglect_seconds"] < BOUND_SECONDS
-    assert not figures["jobs"].get("failed")
+    failed = lake.rows_of(select(JOBS.c.outcome).where(JOBS.c.state == "failed"))
+    assert [row.outcome for row in failed if row.outcome not in KILLED] == []

@@ -103,3 +103,13 @@ def test_a_dry_run_names_what_a_run_deletes(store):
     assert set(dry.files_to_delete) < before
     assert vacuum_later(store).files_deleted == len(dry.files_to_delete)
     assert data_keys(store) == before - set(dry.files_to_delete)
+
+
+def test_probes_of_killed_processes_go_and_young_ones_stay(store):
+    key = "_lakehand/probe-of-a-killed-process"
+    store.put(key, b"first")
+
+    vacuum_later(store, days=0)
+    assert store.exists(key)
+    vacuum_later(store, days=1)
+    assert not store.exists(key)

@@ -26,6 +26,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "only_on(*kinds): runs on these kinds of runners alone")
 
 
+@pytest.hookimpl(tryfirst=True)  # before cases take turns
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out runs on other kinds than those that `only_on` names.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import signal
+from itertools import islice
 
 import pytest
 
@@ -48,12 +49,8 @@ def test_a_stream_of_changes_killed_around_its_commits_copies_each_change_once(t
     assert len(in_feed(table)) > 20
 
 
-@pytest.mark.soak
-@pytest.mark.timeout(7200)
-def test_a_stream_of_changes_killed_50_times_copies_each_change_once(tmp_path):
+def fifty_steps():
     chance = random.Random(7)
-    table = new_feed(tmp_path)
-    steps = []
     for number in range(50):
         first = 1000 * number
         change = (
@@ -62,8 +59,19 @@ def test_a_stream_of_changes_killed_50_times_copies_each_change_once(tmp_path):
         change += f" table.delete(where='id = {first}', engine='local'),"
         if number % 10 == 0:
             change += " table.compact(min_files=2, engine='local')"
-        steps.append((chance.choice(["before", "after"]), change))
-    assert run_killed_stream(tmp_path, steps, seconds=7000) == 0
+        yield chance.choice(["before", "after"]), change
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+def test_a_stream_of_changes_killed_50_times_copies_each_change_once(tmp_path):
+    """After ten kills the driver is another one, too."""
+    table = new_feed(tmp_path)
+    steps = fifty_steps()
+    for first in range(0, 50, 10):
+        ten = list(islice(steps, 10))
+        finishes = first == 40
+        assert run_killed_stream(tmp_path, ten, seconds=1400, first=first, finishes=finishes) == 0
     assert in_sink(tmp_path) == in_feed(table)
 
 

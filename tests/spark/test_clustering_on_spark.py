@@ -13,7 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from lakehand.errors import CorruptFileError
 from lakehand.runs import list_runs, sweep
-from lakehand.storage.scratch import held_directory
+from lakehand.temporary import held_directory
 from support import spark_compactions
 from support.rows import delta_table
 from support.watched_tasks import FIRST_SPLIT, Board
@@ -21,6 +21,7 @@ from support.watched_tasks import FIRST_SPLIT, Board
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.xdist_group("spark"),
+    pytest.mark.in_turn("kind"),
     pytest.mark.timeout(400),
 ]
 

@@ -24,6 +24,7 @@ from support.watched_tasks import Board
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.xdist_group("spark"),
+    pytest.mark.in_turn("kind"),
     pytest.mark.timeout(400),
 ]
 
@@ -103,7 +104,6 @@ def test_progress_is_told_group_by_group_while_the_job_runs(host, place, board):
 
 
 @pytest.mark.only_on("cluster", "connect")
-@pytest.mark.one_in(2)
 def test_a_compaction_that_is_wound_down_commits_what_is_proved(host, place, board):
     rows, files = read_sorted(place), data_files(place)
     board.hold(1)
@@ -176,7 +176,6 @@ def test_the_task_of_a_killed_python_worker_is_finished_by_another(host, place, 
 
 
 @pytest.mark.only_on("spark", "cluster", "connect")
-@pytest.mark.one_in(3)
 def test_raising_from_progress_stops_the_job_and_leaves_the_table_as_it_was(host, place, board):
     rows, files = read_sorted(place), data_files(place)
     board.hold(1)

@@ -209,6 +209,7 @@ def test_an_executor_with_another_lakehand_is_named_with_the_remedy(tmp_path):
             assert "install lakehand==" in caught.value.hint
 
 
+@pytest.mark.soak
 def test_a_python_without_our_lakehand_is_named_where_the_session_is_ours(tmp_path):
     package = tmp_path / "lib" / "lakehand"
     package.mkdir(parents=True)

@@ -130,7 +130,7 @@ def test_tables_that_spark_alone_cannot_read_are_read_by_its_tasks(host):
 
 @pytest.mark.only_on("spark")
 def test_the_examples_of_the_guide_work(host, tmp_path):
-    pieces = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    pieces = re.findall(r"```py\n(.*?)```", GUIDE.read_text(), re.DOTALL)
     schema = pa.schema([("id", pa.int64()), ("day", pa.string())])
     feed = {"delta.enableChangeDataFeed": "true"}
     table = lakehand.create_table(

@@ -13,6 +13,7 @@ from support.upserts import upserted
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.xdist_group("spark"),
+    pytest.mark.in_turn("kind"),
     pytest.mark.timeout(400),
 ]
 

@@ -24,6 +24,7 @@ from support.watched_tasks import Board
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.xdist_group("spark"),
+    pytest.mark.in_turn("kind"),
     pytest.mark.timeout(400),
 ]
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import lakehand
 from lakehand.errors import (
     AccessDeniedError,
     ConditionalPutError,
@@ -56,7 +57,7 @@ def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     wrap("fsync", lambda descriptor: str(Path(f"/proc/self/fd/{descriptor}").readlink()))
     wrap("link", lambda source, target: target)
     wrap("replace", lambda source, target: target)
-    wrap("mkdir", lambda path: path)
+    wrap("mkdir", lambda path, mode: path)
     wrap("unlink", lambda path: path)
     return recorded
 
@@ -314,3 +315,21 @@ def test_listings_have_the_order_of_keys_from_any_start(data, tmp_path_factory):
     assert [info.key for info in open_store(root).list()] == expected
     found = [info.key for info in open_store(root).list(after=after)]
     assert found == [key for key in expected if key > after]
+
+
+def test_a_table_in_a_directory_that_may_not_be_entered_is_a_typed_error(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def deny(path: Path, **_: object) -> os.stat_result:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "stat", deny)
+        with pytest.raises(AccessDeniedError, match="Permission denied"):
+            lakehand.open_table(root)
+
+
+def test_a_name_that_no_directory_can_have_is_not_found(root: Path) -> None:
+    assert not open_store(root).has_directory("x" * 300)
+    with pytest.raises(ObjectNotFoundError, match="too long"):
+        lakehand.open_table(root / ("x" * 300))

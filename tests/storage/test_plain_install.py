@@ -93,6 +93,9 @@ def test_a_table_is_compacted_without_spark(tmp_path):
     done = run_without(hidden_modules(), *commands, LAKEHAND_SPARK_ABOVE_BYTES="0")
     assert done.returncode == 0, done.stderr
     assert table.snapshot().file_count == 1
+    assert (
+        done.stderr.count("because PySpark is not installed (pip install 'lakehand[spark]')") == 1
+    )
 
 
 def test_spark_that_is_not_installed_is_named_with_its_command(tmp_path):

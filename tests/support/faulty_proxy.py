@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 
 #: What happens to an answer: nothing is sent, half of it is sent, or it is sent after a while.
 LOSE, CUT, DELAY = "lose", "cut", "delay"
+#: The request is not forwarded, and answered with 503; or it is carried out, and answered with 500.
+REFUSE, FAIL = "refuse", "fail"
+#: The request arrives twice, and the second answer is sent.
+TWICE = "twice"
+_STATUS = {REFUSE: 503, FAIL: 500}
 DELAY_SECONDS = 1.5
 
 
@@ -25,8 +30,15 @@ class FaultyProxy:
 
     endpoint: str
     fault: Callable[[str, str], str | None] = lambda method, path: None
+    #: The same for the request, before it is forwarded: `REFUSE` or `TWICE`.
+    refusal: Callable[[str, str], str | None] = lambda method, path: None
     #: Methods and paths of requests whose answers were not passed on as they were.
     struck: list[tuple[str, str]] = field(default_factory=list)
+    #: Methods and paths of all requests, and the bytes of their bodies and answers.
+    requests: list[tuple[str, str]] = field(default_factory=list)
+    bytes: int = 0
+    #: Added to every request, before it is forwarded.
+    latency_seconds: float = 0.0
 
     def strike_once(self, kind: str, method: str, part: str) -> None:
         """Do `kind` to the first answer to a `method` whose path contains `part`."""
@@ -43,6 +55,9 @@ class _Server(ThreadingHTTPServer):
     #: Host and port of the real server.
     target: str
 
+    def handle_error(self, *_: object) -> None:
+        """Stay silent: clients are killed, and so is the server."""
+
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
@@ -51,21 +66,45 @@ class _Handler(BaseHTTPRequestHandler):
     def _handle(self) -> None:
         proxy = self.server.proxy
         body = self.rfile.read(int(self.headers.get("content-length") or 0))
+        time.sleep(proxy.latency_seconds)
+        before = self._strike(proxy.refusal)
+        if before == REFUSE:
+            self._answer_status(_STATUS[REFUSE])
+            return
+        for _ in range(2 if before == TWICE else 1):
+            answer, said = self._forward(body)
+        proxy.requests.append((self.command, self.path))
+        proxy.bytes += len(body) + len(said)
+        kind = self._strike(proxy.fault)
+        self.close_connection = kind in {LOSE, CUT}
+        if kind == LOSE:
+            return
+        if kind == FAIL:
+            self._answer_status(_STATUS[FAIL])
+            return
+        if kind == DELAY:
+            time.sleep(DELAY_SECONDS)
+        self._answer(answer, said, len(said) // 2 if kind == CUT else len(said))
+
+    def _strike(self, fault: Callable[[str, str], str | None]) -> str | None:
+        kind = fault(self.command, self.path)
+        if kind is not None:
+            self.server.proxy.struck.append((self.command, self.path))
+        return kind
+
+    def _forward(self, body: bytes) -> tuple[http.client.HTTPResponse, bytes]:
         connection = http.client.HTTPConnection(self.server.target, timeout=60)
         # The host stays as it is: it is signed.
         connection.request(self.command, self.path, body, dict(self.headers))
         answer = connection.getresponse()
         said = answer.read()
         connection.close()
-        kind = proxy.fault(self.command, self.path)
-        if kind is not None:
-            proxy.struck.append((self.command, self.path))
-        self.close_connection = kind in {LOSE, CUT}
-        if kind == LOSE:
-            return
-        if kind == DELAY:
-            time.sleep(DELAY_SECONDS)
-        self._answer(answer, said, len(said) // 2 if kind == CUT else len(said))
+        return answer, said
+
+    def _answer_status(self, status: int) -> None:
+        self.send_response_only(status)
+        self.send_header("content-length", "0")
+        self.end_headers()
 
     def _answer(self, answer: http.client.HTTPResponse, said: bytes, sent: int) -> None:
         self.send_response_only(answer.status)

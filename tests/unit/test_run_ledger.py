@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import pickle
 import threading
 import time
 from datetime import timedelta
+from unittest.mock import Mock
 
 import pytest
 
@@ -18,8 +20,8 @@ from lakehand.errors import (
 )
 from lakehand.model.work import Change, GroupResult, Replacement
 from lakehand.observe.clock import ManualClock
-from lakehand.runs import Heartbeat, Run, commit_results, list_runs
-from lakehand.storage import Fault, FaultKind, FaultStore, MemoryStore
+from lakehand.runs import Heartbeat, Run, commit_results, ledger, list_runs
+from lakehand.storage import Fault, FaultKind, FaultStore, MemoryStore, open_store
 from support.ledgers import LedgerTable, do_group, start_run, write_output
 
 
@@ -252,6 +254,36 @@ def test_a_run_whose_ledger_was_dropped_commits_nothing(run):
 
     with pytest.raises(RunTakenError, match="its ledger is gone"):
         run.decide_fate([], base_version=0)
+
+
+def test_deletions_of_results_are_synced_before_fates_are_deleted(tmp_path, monkeypatch, clock):
+    """Also those of an earlier attempt that was killed before it synced."""
+    table = LedgerTable.with_files(open_store(tmp_path), "a", "b", "c")
+    run = start_run(table, table.groups("a", "b"), clock)
+    run.reserve(0)
+    run.close()
+    synced = []
+
+    def sync(path):
+        left = sorted(name.partition("/")[0] for name in run.entries())
+        synced.append((path.rpartition("/")[2], left))
+
+    monkeypatch.setattr(ledger, "sync_directory", sync)
+    run.discard([run.key(name) for name in run.entries() if name.startswith("stems/")])
+
+    run.drop()
+
+    assert [name for name, _ in synced] == ["stems", run.id]
+    assert all("fates" in left and "stems" not in left for _, left in synced)
+
+
+def test_a_directory_that_cannot_be_synced_is_an_error_of_the_store(tmp_path, monkeypatch, clock):
+    table = LedgerTable.with_files(open_store(tmp_path), "a", "b", "c")
+    run = start_run(table, table.groups("a", "b"), clock)
+    run.reserve(0)
+    monkeypatch.setattr(ledger, "sync_directory", Mock(side_effect=OSError(errno.EIO, "broken")))
+    with pytest.raises(StorageError):
+        run.drop()
 
 
 def test_a_ledger_that_cannot_be_deleted_keeps_its_later_parts(table, run):

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
+import itertools
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
 
 from lakehand.errors import NotATableError, ValidationError
 from lakehand.formats.optional import SupportsCreation, SupportsPolling
@@ -28,6 +33,9 @@ def _load_lance() -> Format:
 
 #: Formats by name, in the order in which they are looked for.
 FORMATS: dict[str, Callable[[], Format]] = {"delta": _load_delta, "lance": _load_lance}
+
+#: Of a directory in which a name is looked for that was misspelt, and the difference in length.
+_MOST_NAMES, _MOST_DIFFERENCE = 1_000, 3
 
 #: Directories by which a table of a format that lakehand does not open is known.
 _FOREIGN_MARKERS: Mapping[str, str] = {
@@ -116,8 +124,23 @@ def _found_instead(store: Store) -> str:
     if names or objects:
         return f"it holds {_examples(names, objects)}; name the root directory of a table"
     if store.url.startswith("file:"):
-        return "the directory is empty or does not exist; check the path"
+        near = _named_alike(Path(unquote(urlsplit(store.url).path)))
+        return near or "the directory is empty or does not exist; check the path"
     return "no objects are below this URL; check the path, the bucket and the credentials"
+
+
+def _named_alike(path: Path) -> str | None:
+    """Return the hint that a directory in the same place has nearly this name; None: no hint."""
+    try:
+        with os.scandir(path.parent) as entries:
+            names = [entry.name for entry in itertools.islice(entries, _MOST_NAMES)]
+    except OSError:
+        return None
+    alike = [name for name in names if abs(len(name) - len(path.name)) <= _MOST_DIFFERENCE]
+    for name in difflib.get_close_matches(path.name, alike):
+        if name != path.name and os.path.isdir(path.with_name(name)):  # noqa: PTH112  raises nothing
+            return f"did you mean {path.with_name(name)}?"
+    return None
 
 
 def _examples(directories: set[str], objects: list[ObjectInfo]) -> str:

@@ -41,6 +41,8 @@ class PlacedColumns:
     where: str | None = None
     #: With the identity of rows, where the table tracks it.
     row_identity: bool = False
+    #: In the types of the table, and not in those that can be compared to the bit.
+    in_own_types: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from lakehand.errors import LakehandError
     from lakehand.model.order import Order, Term
     from lakehand.model.verification import Finding
-    from lakehand.model.work import DataFile, Group, Refreshed, StagedFile
-    from lakehand.parquet.row_group_copy import Copied
+    from lakehand.model.work import DataFile, Group, Refreshed, ServerSideCopy, StagedFile
+    from lakehand.parquet.composed_copy import MovableFile
+    from lakehand.parquet.row_group_copy import Composition, Copied
     from lakehand.prove.digest import Digester
     from lakehand.settings import Settings
 
@@ -55,6 +56,8 @@ class WriteSpec:
     #: Whether files survive a power cut as soon as they are returned, or when they were handed to
     #: `make_durable` at the latest: a format may leave the waiting to those who have other work.
     is_durable: bool = True
+    #: Whether the store moves row groups by itself.
+    server_side_copy: ServerSideCopy = "never"
 
     @classmethod
     def of_tasks(cls, settings: Settings) -> Self:
@@ -70,6 +73,7 @@ class WriteSpec:
             bloom_fpp=settings.bloom_fpp,
             row_group_bytes=min(memory_bytes // _ROW_GROUP_SHARE, _MAX_ROW_GROUP_BYTES),
             group_memory_bytes=memory_bytes // _ROWS_SHARE,
+            server_side_copy=settings.server_side_copy,
         )
 
 
@@ -113,6 +117,16 @@ class Copies:
     files: tuple[CopiedFile, ...]
     #: What the footers of the inputs count, whichever of their row groups were moved.
     input_rows: int
+    #: Files of which the store moved ranges by itself.
+    moved: tuple[MovableFile, ...] = ()
+    #: Why the store did not, where it might have; None if it did, or is not asked to.
+    streamed_because: str | None = None
+
+    @property
+    def compositions(self) -> list[Composition]:
+        """Files that the store composed."""
+        found = (file.copied.composition for file in self.files)
+        return [composition for composition in found if composition is not None]
 
 
 class RowGroupCopier(Protocol):

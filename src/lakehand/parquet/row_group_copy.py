@@ -49,7 +49,9 @@ from lakehand.parquet.thrift import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from lakehand.parquet.composed_copy import MovableFile
     from lakehand.storage import Store
+    from lakehand.storage.s3_composer import KnownRange, MovedRange, StoredObject
 
 # Offset indexes
 
@@ -328,6 +330,8 @@ class Source:
     #: Whether checksums are compared and computed; not for rows that were just encoded and are
     #: proved.
     is_checked: bool = False
+    #: The file as its store knows it, if the store can move its row groups; None: they are read.
+    movable: MovableFile | None = None
 
     @classmethod
     def of(cls, store: Ranges, key: str, footer: Footer) -> Self:
@@ -367,6 +371,8 @@ class CopiedRange:
     start: int
     length: int
     crc: int
+    #: Whether the store moved it: then only the checksum of the whole file covers it.
+    is_moved: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -379,13 +385,35 @@ class Copied:
     ranges: tuple[CopiedRange, ...]
     #: Indexes and footer, from the last page to the end of the file.
     tail: CopiedRange
+    #: What the file consists of, and its checksum, if the store composed it.
+    composition: Composition | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Composition:
+    """A file that the store composed: where its bytes come from, and what the store has of it."""
+
+    #: All of the file, from its first byte to its last.
+    ranges: tuple[KnownRange | MovedRange, ...]
+    stored: StoredObject
+
+    @property
+    def moved_bytes(self) -> int:
+        return sum(piece.length for piece in self.ranges if hasattr(piece, "source"))
+
+
+class Move(Protocol):
+    """Adds a byte range of a movable source to the output file, without reading all of it."""
+
+    def __call__(self, file: MovableFile, start: int, length: int, /) -> None: ...
 
 
 class Assembly:
     """A file being written: row groups are appended, and the tail after the last one."""
 
-    def __init__(self, sink: Sink) -> None:
+    def __init__(self, sink: Sink, move: Move | None = None) -> None:
         self._sink = sink
+        self._move = move
         self._tail = Tail()
         self._row_groups: list[Struct] = []
         self._first: Footer | None = None
@@ -396,7 +424,10 @@ class Assembly:
         """Append the row groups of `source`, which must have the same schema as the others."""
         self._first = self._first or source.footer
         relocation, runs = Relocation(source, self._tail), _runs(source)
-        self._ranges += _copy_runs(source, runs, self._sink)
+        if self._move is not None and source.movable is not None:
+            self._ranges += _move_runs(source.movable, runs, self._sink, self._move)
+        else:
+            self._ranges += _copy_runs(source, runs, self._sink)
         pieces = zip(runs, self._ranges[-len(runs) :], strict=True)
         moved: list[Struct] = []
         for run, piece in pieces:
@@ -422,14 +453,19 @@ class Assembly:
 
 
 def copy_row_groups(
-    sources: Sequence[Source], sink: Sink, *, created_by: str, key_values: Mapping[str, str]
+    sources: Sequence[Source],
+    sink: Sink,
+    *,
+    created_by: str,
+    key_values: Mapping[str, str],
+    move: Move | None = None,
 ) -> Copied:
     """Write one Parquet file with the row groups of `sources`, in their order.
 
     The sources must be copyable with each other; this only moves bytes. Raises CorruptFileError if
-    a page does not have the checksum in its header.
+    a page does not have the checksum in its header. `move` adds row groups of movable sources.
     """
-    assembly = Assembly(sink)
+    assembly = Assembly(sink, move)
     for source in sources:
         assembly.add(source)
     return assembly.finish(created_by=created_by, key_values=key_values)
@@ -459,6 +495,15 @@ def _runs(source: Source) -> list[_Run]:
             runs[-1].chunks.append(chunk)
             end = start + length
     return runs
+
+
+def _move_runs(
+    file: MovableFile, runs: Sequence[_Run], sink: Sink, move: Move
+) -> Iterator[CopiedRange]:
+    for run in runs:
+        start = sink.tell()
+        move(file, run.start, run.length)
+        yield CopiedRange(start=start, length=run.length, crc=0, is_moved=True)
 
 
 def _copy_runs(source: Source, runs: Sequence[_Run], sink: Sink) -> Iterator[CopiedRange]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 ALGORITHM = "lakehand-ranges-1"
 ENGINE = "crc32"
+COMPOSED_ALGORITHM, COMPOSED_ENGINE = "lakehand-objects-1", "crc64nvme"
 
 
 def prove_copied(store: Store, key: str, copied: Copied, *, expected_rows: int) -> Proof:
@@ -41,6 +42,17 @@ def _prove(store: Store, key: str, copied: Copied, expected_rows: int) -> Proof:
     _check_bytes(store, key, (*copied.ranges, copied.tail))
     _check_chunks(key, footer, copied)
     _check_page_locations(store, key, footer)
+    if copied.composition is not None:
+        # The bytes that the store moved are compared for all files of a group at once.
+        stored = copied.composition.stored
+        return Proof(
+            kind="checksums",
+            rows=expected_rows,
+            digest=f"{stored.crc64:016x}",
+            bytes=stored.bytes,
+            algorithm=COMPOSED_ALGORITHM,
+            engine=COMPOSED_ENGINE,
+        )
     checksum = 0
     for piece in copied.ranges:
         checksum = crc32(piece.crc.to_bytes(4), checksum)
@@ -56,9 +68,9 @@ def _prove(store: Store, key: str, copied: Copied, expected_rows: int) -> Proof:
 
 def _check_bytes(store: Store, key: str, pieces: Sequence[CopiedRange]) -> None:
     """Compare the stored bytes with checksums that were computed before they were written."""
-    byte_ranges = [(piece.start, piece.length) for piece in pieces]
-    blocks = read_blocks(store, key, byte_ranges)
-    for piece in pieces:
+    read_here = [piece for piece in pieces if not piece.is_moved]
+    blocks = read_blocks(store, key, [(piece.start, piece.length) for piece in read_here])
+    for piece in read_here:
         crc, left = 0, piece.length
         while left:
             block = next(blocks)

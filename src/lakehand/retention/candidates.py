@@ -190,6 +190,11 @@ class Candidates:
                 schema=CANDIDATE_SCHEMA,
             )
 
+    @property
+    def are_left(self) -> bool:
+        """Whether there may be files to delete that `next_to_delete` has not returned."""
+        return self._ordered is None or self._place < self._ordered
+
     def next_to_delete(self) -> pa.Table:
         """Return the next files to delete, by their keys; no rows when there are no more.
 

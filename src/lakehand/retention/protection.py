@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
@@ -15,8 +15,11 @@ from lakehand.formats.optional import DataNames, SupportsStreams, SupportsTags, 
 from lakehand.formats.registry import detect_format
 from lakehand.model.quantities import format_duration
 from lakehand.model.retention import Holder, Protection
+from lakehand.retention.pins import DIRECTORY as PINS_DIRECTORY
 from lakehand.retention.pins import Pin, list_pins
+from lakehand.runs.ledger import RUNS_DIRECTORY
 from lakehand.runs.state import versions_under_way
+from lakehand.storage.objects import OWN_DIRECTORY
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from lakehand.model.snapshot import Snapshot
     from lakehand.observe.clock import Clock
     from lakehand.settings import Settings
+    from lakehand.storage import ObjectInfo, Store
 
 DEFAULT_RETENTION = timedelta(hours=168)
 
@@ -43,6 +47,27 @@ class Held:
     expired_tags: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OwnObjects:
+    """What a table has directly below `_lakehand`: one request tells which kinds there are."""
+
+    directories: frozenset[str]
+    objects: tuple[ObjectInfo, ...]
+
+    @classmethod
+    def of(cls, store: Store) -> Self:
+        directories, objects = store.list_directory(OWN_DIRECTORY)
+        names = frozenset(directory.rstrip("/") for directory in directories)
+        return cls(directories=names, objects=tuple(objects))
+
+    def pins(self, store: Store) -> list[Pin]:
+        return list_pins(store) if PINS_DIRECTORY in self.directories else []
+
+    @property
+    def has_runs(self) -> bool:
+        return RUNS_DIRECTORY in self.directories
+
+
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Promise:
     """What must stay, and for how long the rest does."""
@@ -54,6 +79,8 @@ class Promise:
     retention: timedelta
     held: Held
     protection: Protection
+    #: As they were before the table was read.
+    own: OwnObjects
 
     @property
     def since(self) -> datetime:
@@ -72,12 +99,14 @@ def read_promise(opened: FormatTable, settings: Settings, clock: Clock) -> Promi
     in_force = settings.with_properties(snapshot.properties)
     table.require("vacuum", snapshot, force=in_force["vacuum_stale_metadata"])
     retention = choose_retention(table, snapshot, in_force)
-    pins = list_pins(table.store)
+    own = OwnObjects.of(table.store)
+    pins = own.pins(table.store)
     held = hold(table, [pin for pin in pins if pin.is_in_force(clock.now())])
     if isinstance(opened, SupportsTags):
         held = _with_tags(held, opened.tagged_versions(), pins)
         held = _with_branches(held, opened.branches())
-    held = _with_runs(held, table, in_force, now=clock.now())
+    if own.has_runs:
+        held = _with_runs(held, table, in_force, now=clock.now())
     held = _from(held, _first_of_newest(table, in_force["keep_versions"]))
     protection = protect(table, held, since=clock.now() - retention)
     return Promise(
@@ -88,6 +117,7 @@ def read_promise(opened: FormatTable, settings: Settings, clock: Clock) -> Promi
         retention=retention,
         held=held,
         protection=protection,
+        own=own,
     )
 
 
@@ -103,8 +133,7 @@ def choose_retention(table: SupportsVacuum, snapshot: Snapshot, settings: Settin
             "readers of this table may count on",
             field="retention",
             value=str(asked),
-            hint="leave it out, or set allow_short_retention (--allow-short-retention) if no reader"
-            " needs older versions",
+            hint="leave it out, or set --allow-short-retention if no reader needs older versions",
         )
     return asked
 

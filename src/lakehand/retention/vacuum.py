@@ -8,7 +8,7 @@ reference was checked again.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal, Unpack
 
 import pyarrow as pa
@@ -22,8 +22,14 @@ from lakehand.observe.steps import Step, reached
 from lakehand.retention import quarantine as quarantines
 from lakehand.retention.candidates import Candidates, open_candidates
 from lakehand.retention.pinning import drop_expired_tags
-from lakehand.retention.pins import list_pins
-from lakehand.retention.protection import Promise, hold, protect, protect_since, read_promise
+from lakehand.retention.protection import (
+    OwnObjects,
+    Promise,
+    hold,
+    protect,
+    protect_since,
+    read_promise,
+)
 from lakehand.retention.vacuum_tasks import Deleted, Deleter, VacuumTasks
 from lakehand.runs import Run, list_runs, sweep
 from lakehand.runs.adopt import ADOPTED_WITHIN
@@ -31,6 +37,7 @@ from lakehand.runs.ledger_records import started_at
 from lakehand.runs.leftovers import noted_files
 from lakehand.runs.operation import Call, CallOptions
 from lakehand.runs.state import is_idle, log_unreadable
+from lakehand.storage.objects import PROBE_PREFIX
 from lakehand.storage.scan_columns import batch_of_objects
 
 if TYPE_CHECKING:
@@ -39,11 +46,14 @@ if TYPE_CHECKING:
     from lakehand.model.reports import Outcome
     from lakehand.retention.quarantine import Quarantine
     from lakehand.settings import Settings
+    from lakehand.storage import Store
 
 Mode = Literal["full", "lite"]
 #: How often files are handed to tasks that do not get to them in time.
 _TIMES = 3
 _EVER = datetime(1, 1, 1, tzinfo=UTC)
+#: A probe older than this belongs to a process that was killed.
+_PROBE_AGE = timedelta(hours=1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,6 +117,7 @@ class _Vacuum:
     ) -> None:
         self._promise = promise
         self._table = promise.table
+        self._own = promise.own
         self._store = promise.table.store
         #: The table, if its history lists what was removed.
         self._removals = support_of(promise.table, SupportsRemovedFiles)
@@ -131,8 +142,10 @@ class _Vacuum:
         if not self._dry_run:
             takeover_after = self._promise.settings.takeover_after
             drop_expired_tags(self._table, now=self._promise.clock.now())
-            swept = sweep(self._table, clock=self._promise.clock, takeover_after=takeover_after)
-            self._swept = len(swept.files_deleted)
+            if self._own.has_runs:
+                swept = sweep(self._table, clock=self._promise.clock, takeover_after=takeover_after)
+                self._swept = len(swept.files_deleted)
+            _drop_probes(self._store, self._own, now=self._promise.clock.now())
         self._sort_quarantines()
         if self._asked.expire and not self._due:
             return
@@ -148,12 +161,18 @@ class _Vacuum:
     def _sort_quarantines(self) -> None:
         """Decide which quarantines are swept now: from here on these cannot be undone."""
         now, clock = self._promise.clock.now(), self._promise.clock
-        if not self._dry_run:
+        if not self._dry_run and quarantines.DIRECTORY in self._own.directories:
             quarantines.drop_abandoned(self._store, clock=clock)
-        for entry in quarantines.list_quarantines(self._store):
+        for entry in self._quarantines():
             is_due = entry.sweep_after <= now or not self._promise.grace or entry.fate
             if is_due and self._decide(entry) == "sweeping":
                 self._due.append(entry)
+
+    def _quarantines(self) -> list[Quarantine]:
+        """Return what is in quarantine, if there was something when that was last looked at."""
+        if quarantines.DIRECTORY not in self._own.directories:
+            return []
+        return quarantines.list_quarantines(self._store)
 
     def _decide(self, entry: Quarantine) -> quarantines.QuarantineFate | None:
         if self._dry_run:
@@ -195,7 +214,7 @@ class _Vacuum:
             removed = set(forgotten.keys.to_pylist())
         set_aside = {
             key
-            for entry in quarantines.list_quarantines(self._store)
+            for entry in self._quarantines()
             for batch in quarantines.read_files(self._store, entry)
             for key in batch["key"].to_pylist()
         }
@@ -231,7 +250,8 @@ class _Vacuum:
 
     def _look_again(self) -> None:
         """Keep files of running operations, and those added or pinned since the table was read."""
-        runs = self._runs_under_way()
+        self._own = OwnObjects.of(self._store)
+        runs = self._runs_under_way() if self._own.has_runs else []
         self._candidates.keep_of_runs([run.id for run in runs])
         for run in runs:
             self._keep_noted(run)
@@ -241,7 +261,7 @@ class _Vacuum:
         ignored = promise.held.expired_tags if self._dry_run else ()
         since = protect_since(self._table, version=newest, ignored_tags=ignored)
         self._candidates.keep_protected(since)
-        pins = [pin for pin in list_pins(self._store) if pin.is_in_force(now)]
+        pins = [pin for pin in self._own.pins(self._store) if pin.is_in_force(now)]
         new = [pin for pin in pins if pin not in promise.held.pins]
         if new:
             held = hold(self._table, new)
@@ -251,7 +271,7 @@ class _Vacuum:
     def _choose(self) -> None:
         """Choose what to delete now; what is quarantined and not due yet is left alone."""
         due = {entry.id for entry in self._due}
-        for entry in quarantines.list_quarantines(self._store):
+        for entry in self._quarantines():
             for batch in quarantines.read_files(self._store, entry):
                 if entry.id in due:
                     self._candidates.choose(pa.Table.from_batches([batch]))
@@ -284,7 +304,7 @@ class _Vacuum:
 
     def _delete_candidates(self, total: int) -> None:
         done = 0
-        while True:
+        while self._candidates.are_left:
             self._tell(Progress(phase="deleting", done=done, total=total, unit="files"))
             self._look_again()
             files = self._candidates.next_to_delete()
@@ -295,6 +315,7 @@ class _Vacuum:
             )
             reached(Step.VACUUM_DELETING)
             done += files.num_rows
+        self._tell(Progress(phase="deleting", done=done, total=total, unit="files"))
 
     def _delete_batch(self, files: pa.Table, *, by: Callable[[pa.Table], Deleted] | None) -> None:
         """Delete some files; those that no task reached in time are checked again first."""
@@ -388,3 +409,12 @@ class _Vacuum:
             return "dry_run"
         did_something = undone or self._new or self._deleter.files or self._swept
         return "committed" if did_something else "nothing_to_do"
+
+
+def _drop_probes(store: Store, own: OwnObjects, *, now: datetime) -> None:
+    """Delete what processes left that were killed while they tried conditional puts."""
+    store.delete(
+        info.key
+        for info in own.objects
+        if info.key.startswith(PROBE_PREFIX) and info.modified_at < now - _PROBE_AGE
+    )

@@ -187,7 +187,7 @@ def _require_root(store: Store) -> None:
             f"{store.url} is a directory that this executor does not see",
             path=store.url,
             operation="list",
-            hint="mount it on every executor in the same place, or vacuum with engine=local",
+            hint="mount it on every executor in the same place, or vacuum with --engine local",
         )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from lakehand.errors import ProofError
-from lakehand.formats.worker import ByteCopyWorker, CopiedFile, NotCopyable, RowGroupCopier
+from lakehand.formats.worker import ByteCopyWorker, CopiedFile, Copies, NotCopyable, RowGroupCopier
 from lakehand.model.work import DataFile, Group, GroupResult, Proof
 from lakehand.observe import get_logger, log_event
 from lakehand.observe.clock import Stopwatch
@@ -69,7 +69,7 @@ def copy_group(
         with watch.measure("prove"):
             expected = copies.input_rows if expected_rows is None else expected_rows
             _check_row_count(group, copies.files, expected=expected)
-            proof = _prove(run.store, copies.files, recoded)
+            proof = _prove(run.store, copies, recoded)
     return GroupResult(
         group=group.id,
         method="copy",
@@ -77,15 +77,22 @@ def copy_group(
         outputs=tuple(copy.staged for copy in copies.files),
         proof=proof,
         timings=_add(watch.milliseconds(), recoded.timings if recoded else {}),
+        moved_in_store_bytes=sum(composed.moved_bytes for composed in copies.compositions),
+        streamed_because=copies.streamed_because,
     )
 
 
-def _prove(store: Store, copies: Sequence[CopiedFile], recoded: GroupResult | None) -> Proof | None:
+def _prove(store: Store, copies: Copies, recoded: GroupResult | None) -> Proof | None:
     """Prove that all bytes arrived; those of recoded rows were proved to hold them before."""
+    if copies.compositions:
+        from lakehand.prove.composed_files import check_composed, check_starts  # loads NumPy
+
+        check_composed(copies.compositions, copies.moved)
+        check_starts(store, copies.compositions)
     ranges = total_proof(
         [
             prove_copied(store, copy.staged.path, copy.copied, expected_rows=copy.staged.rows)
-            for copy in copies
+            for copy in copies.files
         ]
     )
     if recoded is None or recoded.proof is None or ranges is None:
@@ -131,7 +138,8 @@ class GroupTask:
         group = Group.from_json(payload["group"])
         if is_only_moved(group):
             try:
-                result = copy_group(self.copier, self.run, group)
+                with self.run.store.keeping_reads():
+                    result = copy_group(self.copier, self.run, group)
             except NotCopyable as reason:
                 tell_declined(group, reason)
                 payload = {"group": replace(group, method="recode").to_json()}

@@ -210,7 +210,7 @@ class Batches:
             raise CancelledError(
                 f"stopped on request; {groups} had been committed, in version {self.versions[-1]}"
                 " and before",
-                hint="the rest of the table is as it was; run again to go on",
+                hint="the rest of the table is unchanged; run again to continue",
             ) from error
         self._failures.append(error.to_json())
 

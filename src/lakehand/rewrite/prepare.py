@@ -49,8 +49,9 @@ def rivals_at_work(
     table: FormatTable, settings: Settings, clock: Clock, *, but: str | None = None
 ) -> tuple[LivingRun, ...]:
     """Return the other runs that are rewriting files of the table at this moment."""
-    living = living_runs(table.store, clock=clock, takeover_after=settings.takeover_after)
-    return tuple(run for run in living if run.inputs and run.id != but)
+    after = settings.takeover_after
+    living = living_runs(table.store, clock=clock, takeover_after=after, but=but)
+    return tuple(run for run in living if run.inputs)
 
 
 def flags_of(snapshot: Snapshot, paths: Collection[str]) -> Flags:
@@ -362,7 +363,7 @@ class _Planner:
                 raise ValidationError(
                     f"{snapshot.table} declares no columns to be clustered by",
                     field="by",
-                    hint="name them: by=[...] or --by a,b",
+                    hint="name them: --by a,b",
                 )
         self.table.require("order", snapshot)
         return resolve_order(

@@ -5,6 +5,7 @@ It imports little by itself: a command starts its first worker before it loads A
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +22,38 @@ if TYPE_CHECKING:
     from lakehand.settings import Settings
 
 
-def start_rewriter_ahead(settings: Settings) -> None:
-    """Start one local worker for rewriting tasks, before their table is opened."""
-    if not is_spark_asked_for(settings):
-        _start(["lakehand.rewrite.task"], count=1)
+#: What is rewritten in the time in which a worker process starts and loads its modules. Less than
+#: this is rewritten by the calling process, unless another engine is set than auto.
+INLINE_REWRITE_BYTES = 16 * 2**20
+#: A directory with more files than this is not listed to find out how large the table is.
+_LISTED_FILES = 1000
+
+
+def start_rewriter_ahead(settings: Settings, table: str) -> None:
+    """Start one local worker for rewriting tasks, before their table is opened.
+
+    None where Spark is asked for, and where the directory of the table shows that it is small.
+    """
+    if is_spark_asked_for(settings):
+        return
+    if settings.engine == "auto" and _is_small_directory(table):
+        return
+    _start(["lakehand.rewrite.task"], count=1)
+
+
+def _is_small_directory(table: str) -> bool:
+    """Say whether a local directory has so few bytes that no worker is needed; a guess."""
+    size = 0
+    try:
+        with os.scandir(table) as entries:
+            for number, entry in enumerate(entries):
+                is_data = entry.is_dir() and not entry.name.startswith("_")
+                if is_data or number >= _LISTED_FILES:
+                    return False
+                size += entry.stat().st_size
+    except OSError:
+        return False
+    return size <= INLINE_REWRITE_BYTES
 
 
 def start_movers_ahead(

@@ -172,6 +172,8 @@ def _differences(before: Mapping[str, Any], done: Done) -> dict[str, Any]:
             dropped=len(done.receipt.dropped),
             adopted=len(done.adopted),
         ),
+        "moved_in_store_bytes": sum(result.moved_in_store_bytes for result in committed),
+        "streamed_because": tuple(sorted({r.streamed_because for r in committed} - {None})),
         "proof": proof,
         "retries": done.receipt.attempts - 1,
         "errors": done.failures,

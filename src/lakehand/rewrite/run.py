@@ -25,9 +25,9 @@ from lakehand.rewrite.prepare import (
     require_free,
     rivals_at_work,
 )
-from lakehand.rewrite.prestart import start_movers_ahead
-from lakehand.rewrite.recompute_statistics import StatisticsRequest, recompute_statistics
+from lakehand.rewrite.prestart import INLINE_REWRITE_BYTES, start_movers_ahead
 from lakehand.rewrite.report import Done, cluster_report, report_of
+from lakehand.rewrite.task import keeping_reads
 from lakehand.runs import Run, earlier_than, resume, sweep
 from lakehand.runs.control import is_winding_down
 from lakehand.runs.operation import Call, CallOptions, open_run, open_tasks
@@ -119,8 +119,9 @@ def compact(
     """
     call = Call.begin("compact", table, settings, options)
     on_survey = None if call.dry_run else partial(start_movers_ahead, spark=call.spark)
-    planned = _plan(call, request or Request(), snapshot, on_survey)
-    report = _with_indices(planned, _rewrite(planned, call), dry_run=call.dry_run)
+    with keeping_reads(table.store, call.settings.prove):
+        planned = _plan(call, request or Request(), snapshot, on_survey)
+        report = _with_indices(planned, _rewrite(planned, call), dry_run=call.dry_run)
     if not planned.request.recompute_statistics:
         return report
     return _with_statistics(report, planned, call)
@@ -140,8 +141,9 @@ def cluster(
     What it did for queries is measured on the statistics of the files, before and after.
     """
     call = Call.begin("cluster", table, settings, options)
-    planned = _plan(call, request, snapshot)
-    report = _with_indices(planned, _rewrite(planned, call), dry_run=call.dry_run)
+    with keeping_reads(table.store, call.settings.prove):
+        planned = _plan(call, request, snapshot)
+        report = _with_indices(planned, _rewrite(planned, call), dry_run=call.dry_run)
     order = order_of(planned.plan.order, planned.plan.curve or "linear")
     before = after = planned.snapshot.files
     if call.dry_run:
@@ -210,6 +212,8 @@ def _with_statistics(report: OperationReport, planned: Work, call: Call) -> Oper
 
     These are two commits, because a format may use another operation for refreshed entries.
     """
+    from lakehand.rewrite.recompute_statistics import StatisticsRequest, recompute_statistics
+
     try:
         statistics = recompute_statistics(
             call.table,
@@ -248,6 +252,7 @@ def _carry_out(planned: Work, call: Call) -> tuple[Plan, Done | None]:
             snapshot=planned.snapshot,
             run=run,
             cancel=cancel,
+            inline_bytes=INLINE_REWRITE_BYTES,
         ) as tasks:
             batches = Batches(work, run, call, ran_on=tasks.runner.engine)
             try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -37,14 +38,21 @@ from lakehand.runs.leftovers import note_written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
 
     from lakehand.formats.worker import FormatWorker, WriteSpec
     from lakehand.runs import Run
+    from lakehand.storage import Store
 
 _logger = get_logger(__name__)
 
 #: Memory that each thread needs for the rows that it decodes or encodes.
 _THREAD_BYTES = 512 * 2**20
+
+
+def keeping_reads(store: Store, prove: ProveMode) -> AbstractContextManager[None]:
+    """Request each data file once within the block, unless the proof must request it again."""
+    return nullcontext() if prove == "independent" else store.keeping_reads()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,7 +68,10 @@ class RewriteTask:
 
     def __call__(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """Rewrite a group as planned, prove and record the result."""
-        group = Group.from_json(payload["group"])
+        with keeping_reads(self.run.store, self.prove):
+            return self._rewrite(Group.from_json(payload["group"]))
+
+    def _rewrite(self, group: Group) -> dict[str, Any]:
         result = None
         if group.method == "copy" and isinstance(self.worker, ByteCopyWorker):
             try:

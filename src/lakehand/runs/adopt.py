@@ -42,9 +42,15 @@ class LivingRun:
         return self.began_at, self.id
 
 
-def living_runs(store: Store, *, clock: Clock, takeover_after: timedelta) -> list[LivingRun]:
-    """Return the runs that are at work on a table; those that cannot be read are left out."""
-    runs = (Run(store=store, id=run_id, clock=clock) for run_id in list_runs(store))
+def living_runs(
+    store: Store, *, clock: Clock, takeover_after: timedelta, but: str | None = None
+) -> list[LivingRun]:
+    """Return the runs that are at work on a table; those that cannot be read are left out.
+
+    `but` is the id of the run that asks.
+    """
+    others = [run_id for run_id in list_runs(store) if run_id != but]
+    runs = (Run(store=store, id=run_id, clock=clock) for run_id in others)
     found = (_read(run, takeover_after=takeover_after) for run in runs)
     return [run for run in found if run is not None]
 
@@ -73,7 +79,7 @@ def _read(run: Run, *, takeover_after: timedelta) -> LivingRun | None:
             id=run.id,
             began_at=run.store.head(key).modified_at,
             plan=identity.plan,
-            inputs=_inputs(run),
+            inputs=_inputs(run, identity),
         )
     except ObjectNotFoundError:
         # It has ended at this moment.
@@ -91,12 +97,12 @@ def _is_alive(state: RunState, *, now: datetime, takeover_after: timedelta) -> b
     return state.last_sign is not None and abs(now - state.last_sign) <= takeover_after
 
 
-def _inputs(run: Run) -> frozenset[str]:
+def _inputs(run: Run, identity: Identity) -> frozenset[str]:
     key = run.key(Inputs.NAME)
     try:
         return frozenset(read_record(Inputs, key, run.store.get(key)).paths)
     except ObjectNotFoundError:
-        return frozenset()
+        return frozenset(identity.inputs)
 
 
 def _has_died_here(identity: Identity) -> bool:

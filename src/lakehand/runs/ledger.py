@@ -8,8 +8,8 @@ import os
 import platform
 import threading
 import uuid
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -20,9 +20,10 @@ from lakehand.observe.clock import Clock, SystemClock
 from lakehand.observe.steps import Step, reached
 from lakehand.runs import ledger_records as records
 from lakehand.runs.leftovers import delete_leftovers, recorded_files, stems_of
+from lakehand.storage.local_files import sync_directory, translated
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime, timedelta
     from pathlib import Path
     from types import TracebackType
@@ -39,7 +40,7 @@ class Heartbeat:
     """Beats every `interval` inside `with`; calls `on_stop` once if the run is to stop.
 
     It is to stop when another run has dropped its ledger. A beat that fails is only logged: whether
-    the run may commit is decided by its fate.
+    the run may commit is decided by its fate. The first sign of life of a run is its start.
     """
 
     def __init__(
@@ -52,7 +53,6 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._beat_until_end, daemon=True)
 
     def __enter__(self) -> Self:
-        self._run.beat()
         self._thread.start()
         return self
 
@@ -87,16 +87,44 @@ class Heartbeat:
 RUNS_DIRECTORY = "_lakehand/runs"
 _STRAGGLERS = "stragglers"
 _DIRECTORIES = ("stems", "groups", "results", "fates", "settled")
+#: Names of more files than these are kept out of what every other run reads.
+_MOST_INPUTS = 1_000
 T = TypeVar("T")
+
+
+@dataclass(kw_only=True, slots=True)
+class _Decisions:
+    """What the owner of a run has decided: no other run can, without ending the run."""
+
+    fates: list[records.Fate] = field(default_factory=list)
+    settled: set[int] = field(default_factory=set)
+    #: False once a put failed: only the store knows what it has.
+    is_known: bool = True
+
+    @contextmanager
+    def deciding(self) -> Iterator[None]:
+        """Take note that something is put, which may fail."""
+        was_known, self.is_known = self.is_known, False
+        yield
+        self.is_known = was_known
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-    """A run as its owner and its tasks see it. Picklable: a place in a store, and no state."""
+    """A run as its owner and its tasks see it. Picklable: a place in a store.
+
+    What the owner knows, and what was listed, only saves requests.
+    """
 
     store: Store
     id: str
     clock: Clock = field(default_factory=SystemClock)
+    #: Not known unless this process started the run.
+    _own: _Decisions = field(
+        default_factory=lambda: _Decisions(is_known=False), compare=False, repr=False
+    )
+    #: Names of all that is in the ledger, where they were listed already: see `as_listed`.
+    listed: tuple[str, ...] | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def start(
@@ -117,22 +145,25 @@ class Run:
         another run may adopt them, should this die. `labels` are for people who read the ledger.
         """
         clock = clock or SystemClock()
-        run = cls(store=store, id=records.new_run_id(clock), clock=clock)
+        run = cls(store=store, id=records.new_run_id(clock), clock=clock, _own=_Decisions())
         state = records.table_state(snapshot) if snapshot is not None and is_adoptable else None
         version = snapshot.version if snapshot is not None else None
-        known = {"table_state": state, "base_version": version, "plan": plan}
+        known: dict[str, Any] = {"table_state": state, "base_version": version, "plan": plan}
         if labels:
             known["labels"] = dict(labels)
-        run.publish_inputs(inputs)
-        store.put(run.key("run.json"), _to_bytes({**_identity(run), **known}))
+        paths = list(inputs)
+        if len(paths) > _MOST_INPUTS:
+            run.publish_inputs(paths)
+        else:
+            known["inputs"] = paths
+        # On the condition that tasks and commits rely on: a store without it is refused here.
+        records.put_first(store, run.key("run.json"), _to_bytes({**_identity(run), **known}))
         reached(Step.RUN_STARTED)
         return run
 
     def publish_inputs(self, paths: Iterable[str]) -> None:
         """Let other runs know which files this one is about to replace."""
-        found = list(paths)
-        if found or self.store.exists(self.key(records.Inputs.NAME)):
-            self.store.put(self.key(records.Inputs.NAME), _to_bytes({"paths": found}))
+        self.store.put(self.key(records.Inputs.NAME), _to_bytes({"paths": list(paths)}))
 
     @classmethod
     def open(cls, store: Store, run_id: str, *, clock: Clock | None = None) -> Self:
@@ -157,7 +188,9 @@ class Run:
         self.unsettled()
 
     def require_ledger(self) -> None:
-        if not self.store.exists(self.key("run.json")):
+        name = "run.json"
+        exists = self.store.exists(self.key(name)) if self.listed is None else name in self.listed
+        if not exists:
             raise RunTakenError(
                 f"run {self.id} is over: its ledger is gone, another run has dropped it",
                 hint="start a new run; the outputs of this one are no longer its own",
@@ -253,14 +286,17 @@ class Run:
         To be called just before the first attempt. The commit must carry the fate's token.
         """
         outputs = [file.path for result in results for file in result.outputs]
-        fate = self._end_or_commit("committing", outputs=outputs, base_version=base_version)
+        fate, _ = self._end_or_commit("committing", outputs=outputs, base_version=base_version)
         reached(Step.RUN_COMMITTING)
         return fate
 
     def settle(self, fate: records.Fate, *, version: int | None) -> None:
         """Record the outcome of a commit: its version, or None if it is proved lost."""
         outcome = {"batch": fate.batch, "version": version}
-        self.store.put(self.key("settled", records.numbered_name(fate.batch)), _to_bytes(outcome))
+        with self._own.deciding():
+            key = self.key("settled", records.numbered_name(fate.batch))
+            self.store.put(key, _to_bytes(outcome))
+            self._own.settled.add(fate.batch)
 
     def unsettled(self) -> list[records.Fate]:
         """Return the commits without a recorded outcome."""
@@ -269,9 +305,10 @@ class Run:
         fates = (fate for fate in self.fates() if fate.kind == "committing")
         return [fate for fate in fates if fate.batch not in settled]
 
-    def close(self) -> None:
-        """Declare that the run commits nothing more."""
-        self._end_or_commit("closed")
+    def close(self) -> Run:
+        """Declare that the run commits nothing more; return it `as_listed` after that."""
+        _, run = self._end_or_commit("closed")
+        return run
 
     def _end_or_commit(
         self,
@@ -279,7 +316,7 @@ class Run:
         *,
         outputs: Sequence[str] = (),
         base_version: int | None = None,
-    ) -> records.Fate:
+    ) -> tuple[records.Fate, Run]:
         batch = len(self._open_fates())
         wanted = records.Fate(
             kind=kind,
@@ -290,21 +327,29 @@ class Run:
             base_version=base_version,
             outputs=tuple(outputs),
         )
-        decided = records.put_fate(self.store, self.fate_key(batch), wanted)
-        if decided != wanted:
-            raise self._taken(decided)
-        # `drop` deletes run.json before the fates. A fate that was put only because
-        # the taker's was dropped since the first look is found out here.
-        try:
-            self.require_ledger()
-        except RunTakenError:
-            self.discard([self.fate_key(batch)])
-            raise
-        return decided
+        with self._own.deciding():
+            decided = records.put_fate(self.store, self.fate_key(batch), wanted)
+            if decided != wanted:
+                raise self._taken(decided)
+            # `drop` deletes run.json before the fates. A fate that was put only because
+            # the taker's was dropped before is found out here.
+            run = self.as_listed() if wanted.ends_the_run else self
+            try:
+                run.require_ledger()
+            except RunTakenError:
+                self.discard([self.fate_key(batch)])
+                _remove_empty_directories(self.store.local_path(self.key()))
+                raise
+            self._own.fates.append(decided)
+        return decided, run
 
     def _open_fates(self) -> list[records.Fate]:
-        self.require_ledger()
-        fates = self.fates()
+        """Return the fates so far; what another run has decided since is found by the next put."""
+        if self._own.is_known:
+            fates = self._own.fates
+        else:
+            self.require_ledger()
+            fates = self.fates()
         if fates and fates[-1].ends_the_run:
             raise self._taken(fates[-1])
         return fates
@@ -335,8 +380,7 @@ class Run:
     def _read_all(
         self, parse: Callable[[str, bytes], T], directory: str, *, skip: Collection[str] = ()
     ) -> list[T]:
-        listed = (info.key.rsplit("/", 1)[-1] for info in self.store.list(self.key(directory)))
-        names = [name for name in listed if name not in skip]
+        names = [name for name in self._names(directory) if name not in skip]
         keys = [self.key(directory, name) for name in names]
         try:
             items = self.store.get_many(keys)
@@ -345,6 +389,12 @@ class Run:
             found = (self._read(parse, directory, name) for name in names)
             return [item for item in found if item is not None]
         return [parse(key, item) for key, item in zip(keys, items, strict=True)]
+
+    def _names(self, directory: str) -> list[str]:
+        if self.listed is None:
+            return [info.key.rsplit("/", 1)[-1] for info in self.store.list(self.key(directory))]
+        prefix = f"{directory}/"
+        return [name.removeprefix(prefix) for name in self.listed if name.startswith(prefix)]
 
     # The end.
 
@@ -356,21 +406,28 @@ class Run:
         everything is left to it; if the store fails, to the next sweep.
         """
         try:
-            self.close()
+            run = self.close()
             reached(Step.RUN_CLOSED)
-            entries = self.entries()
-            delete_leftovers(self, keep={path for fate in self.fates() for path in fate.outputs})
+            delete_leftovers(run, keep=run.claimed_files())
             reached(Step.RUN_CLEANED)
-            if not self.unsettled():
-                self.drop(self._all_but_awaited(entries))
+            if run.is_settled():
+                run.drop(run.all_but_awaited())
         except RunTakenError as error:
             log_event(logger, logging.INFO, "run_left_to_taker", "%s", error.message, run=self.id)
         except (RunError, StorageError) as error:
             message = "Run %s is left to the next sweep: %s"
             log_event(logger, logging.WARNING, "run_not_finished", message, self.id, error.message)
 
-    def _all_but_awaited(self, entries: list[str]) -> list[str]:
-        """Leave out the names under which stragglers, should there be any, may still write."""
+    def is_settled(self) -> bool:
+        """Say whether the outcome of every commit is known."""
+        if not self._own.is_known:
+            return not self.unsettled()
+        commits = {fate.batch for fate in self._own.fates if fate.kind == "committing"}
+        return commits <= self._own.settled
+
+    def all_but_awaited(self) -> list[str]:
+        """Return the entries, but for names under which stragglers may still write, if any."""
+        entries = self.entries()
         if _STRAGGLERS not in entries:
             return entries
         # Those of files that may be in the table must go: a sweep would take them for garbage.
@@ -378,11 +435,24 @@ class Run:
         return [name for name in entries if name in reported or not name.startswith("stems/")]
 
     def _reported_files(self) -> set[str]:
-        claimed = {path for fate in self.fates() for path in fate.outputs}
-        return claimed | recorded_files(self)
+        return self.claimed_files() | recorded_files(self)
+
+    def claimed_files(self) -> set[str]:
+        """Return the files that commits of the run refer to, if they landed."""
+        fates = self._own.fates if self._own.is_known else self.fates()
+        return {path for fate in fates for path in fate.outputs}
+
+    def as_listed(self) -> Run:
+        """Return the run with the names of all that is in its ledger now: one request for all.
+
+        What is added later is not read by it, and not deleted either.
+        """
+        return replace(self, listed=tuple(self.entries()))
 
     def entries(self) -> list[str]:
         """Return the names of all that is in the ledger."""
+        if self.listed is not None:
+            return list(self.listed)
         prefix = self.key("")
         return [info.key.removeprefix(prefix) for info in self.store.list(self.key())]
 
@@ -395,11 +465,27 @@ class Run:
         """
         prefix = self.key("")
         names = self.entries() if entries is None else entries
-        for stage in records.in_order_of_deletion(names):
+        outputs, *stages = records.in_order_of_deletion(names)
+        self.discard([prefix + name for name in outputs])
+        self.sync_records()
+        for stage in stages:
             self.discard([prefix + name for name in stage])
         for directory in (*_DIRECTORIES, ""):
             self.store.delete_unfinished(self.key(directory), names=("",))
         _remove_empty_directories(self.store.local_path(self.key()))
+
+    def sync_records(self) -> None:
+        """Make the deletion of reservations and results survive a power cut, on local disk.
+
+        Results without the fate that says that they are committed look like files to delete.
+        """
+        for name in ("stems", "results"):
+            directory = self.store.local_path(self.key(name))
+            if directory is None:
+                return
+            changed = directory if directory.is_dir() else directory.parent
+            with translated("delete", str(changed)), suppress(FileNotFoundError):
+                sync_directory(str(changed))
 
     def discard(self, keys: Iterable[str]) -> None:
         """Delete objects that nothing refers to; StorageError if one of them stays."""

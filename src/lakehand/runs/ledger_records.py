@@ -48,8 +48,10 @@ def numbered_name(number: int) -> str:
 
 def in_order_of_deletion(entries: Sequence[str]) -> Iterator[list[str]]:
     """Yield the entries of a ledger in the stages in which they may be deleted."""
-    for stage in (_names_outputs, _is_about_the_run, _says_that_it_runs, _is_fate):
-        yield [name for name in entries if stage(name)]
+    first = [name for name in entries if _names_outputs(name)]
+    yield first + [name for name in entries if _is_about_the_run(name)]
+    yield [name for name in entries if _says_that_it_runs(name)]
+    yield [name for name in entries if _is_fate(name)]
 
 
 def _names_outputs(name: str) -> bool:
@@ -102,11 +104,13 @@ class Identity:
     #: Version that the run reads.
     base_version: int | None = None
     plan: Mapping[str, Any] = field(default_factory=dict)
+    #: Files that the run is about to replace, unless `Inputs` says otherwise.
+    inputs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Inputs:
-    """Files that a run is about to replace."""
+    """Files that a run is about to replace, where they are many or have changed since its start."""
 
     NAME: ClassVar[str] = "inputs.json"
 

@@ -21,8 +21,9 @@ def find_leftovers(run: Run, *, keep: Collection[str]) -> list[str]:
 
     Recorded results name their files; attempts that recorded nothing are found by their stems.
     """
-    reserved = set(_files_of_stems(run, run.reservations()))
-    return sorted((noted_files(run) | reserved) - set(keep))
+    reservations = run.reservations()
+    noted = recorded_files(run).union(*(item.files for item in reservations))
+    return sorted((noted | {*_files_of_stems(run, reservations)}) - set(keep))
 
 
 def noted_files(run: Run) -> set[str]:
@@ -47,6 +48,7 @@ def disown(run: Run, paths: Collection[str]) -> None:
     run.discard(run.key("stems", f"{result.attempt}.json") for result in results)
     run.discard(run.key("stems", f"{stem}.json") for stem in stems_of(run, paths))
     run.discard(run.key("results", numbered_name(result.group)) for result in results)
+    run.sync_records()
 
 
 def stems_of(run: Run, paths: Collection[str]) -> set[str]:
@@ -84,10 +86,18 @@ def delete_leftovers(run: Run, *, keep: Collection[str]) -> list[str]:
 
 def delete_unfinished(run: Run) -> None:
     """Delete what killed tasks left half written, where a store has such a thing."""
+    if not run.store.sees_unfinished_uploads:
+        return
     reservations = run.reservations()
     stems = [reservation.stem for reservation in reservations]
     for directory in {reservation.directory or "" for reservation in reservations}:
         run.store.delete_unfinished(directory, names=stems)
+
+
+def abort_uploads(run: Run) -> None:
+    """Abort what the tasks of a dead run were sending to S3: its parts cost money, and stay."""
+    for directory in {reservation.directory or "" for reservation in run.reservations()}:
+        run.store.abort_uploads(f"{directory}/lakehand-{run.id}-".lstrip("/"))
 
 
 def _files_of_stems(run: Run, reservations: Collection[Reservation]) -> Iterator[str]:

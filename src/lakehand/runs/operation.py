@@ -93,7 +93,12 @@ class Call:
         telling(self.on_progress, operation=self.operation, table=url)(progress)
 
     def runner(
-        self, *, read_bytes: int, moved_bytes: int = 0, snapshot: Snapshot | None = None
+        self,
+        *,
+        read_bytes: int,
+        moved_bytes: int = 0,
+        snapshot: Snapshot | None = None,
+        inline_bytes: int = 0,
     ) -> Runner:
         """Return the runner for tasks that read and move so much, to be used in `with`.
 
@@ -103,7 +108,13 @@ class Call:
         sizes = {"read_bytes": read_bytes, "moved_bytes": moved_bytes}
         if snapshot is not None and self._starts_spark(**sizes):
             _require_true_sizes(self.table, snapshot)
-        return open_runner(self.settings, **sizes, spark=self.spark, store=self.table.store)
+        return open_runner(
+            self.settings,
+            **sizes,
+            spark=self.spark,
+            store=self.table.store,
+            inline_bytes=inline_bytes,
+        )
 
     def _starts_spark(self, *, read_bytes: int, moved_bytes: int) -> bool:
         """Say whether Spark is chosen by the size of the work alone."""
@@ -171,12 +182,18 @@ def open_tasks(
     snapshot: Snapshot | None = None,
     run: Run | None = None,
     cancel: CancelToken | None = None,
+    inline_bytes: int = 0,
 ) -> Tasks:
     """Return what runs tasks that read and move so much, to be used in `with`: see `Call.runner`.
 
     `run` is whose names they write under; None if they write nothing that lasts.
     """
-    runner = call.runner(read_bytes=read_bytes, moved_bytes=moved_bytes, snapshot=snapshot)
+    runner = call.runner(
+        read_bytes=read_bytes,
+        moved_bytes=moved_bytes,
+        snapshot=snapshot,
+        inline_bytes=inline_bytes,
+    )
     return Tasks(call, runner, run=run, cancel=cancel)
 
 

@@ -57,10 +57,13 @@ def read_state(run: Run) -> RunState:
     return RunState(run=run, last_sign=run.last_sign(), fates=tuple(run.fates()))
 
 
-def read_states(store: Store, *, clock: Clock) -> dict[str, RunState]:
-    """Read all runs of a table; one that cannot be read is left out, and must not be touched."""
+def read_states(store: Store, *, clock: Clock, but: str | None = None) -> dict[str, RunState]:
+    """Read all runs of a table; one that cannot be read is left out, and must not be touched.
+
+    `but` is the id of the run that asks.
+    """
     states: dict[str, RunState] = {}
-    for run_id in list_runs(store):
+    for run_id in (run_id for run_id in list_runs(store) if run_id != but):
         try:
             states[run_id] = read_state(Run(store=store, id=run_id, clock=clock))
         except RunError as error:

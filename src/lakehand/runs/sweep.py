@@ -21,7 +21,13 @@ from lakehand.observe.steps import Step, reached
 from lakehand.runs.adopt import Adopted, Adopter
 from lakehand.runs.control import current_control
 from lakehand.runs.ledger_records import Fate, put_fate
-from lakehand.runs.leftovers import delete_unfinished, disown, find_leftovers, recorded_files
+from lakehand.runs.leftovers import (
+    abort_uploads,
+    delete_unfinished,
+    disown,
+    find_leftovers,
+    recorded_files,
+)
 from lakehand.runs.state import RunState, is_idle, log_unreadable, read_state, read_states
 
 if TYPE_CHECKING:
@@ -104,14 +110,14 @@ class _Settling:
         self._takeover_after = takeover_after
         self._adopter = adopter
         self._known_dead = current_control().known_dead
-        self._states = read_states(table.store, clock=self._clock)
+        self._states = read_states(table.store, clock=self._clock, but=by)
         #: Runs that were cleaned up in this pass, as far as that was possible.
         self._cleaned: set[str] = set()
         self._report = SweepReport()
 
     def settle_all(self) -> SweepReport:
-        for run_id, state in sorted(self._states.items()):
-            if run_id != self._by and self._is_dead(state):
+        for _, state in sorted(self._states.items()):
+            if self._is_dead(state):
                 self._settle_or_keep(state)
         return self._report
 
@@ -191,6 +197,7 @@ class _Settling:
         if not self._delete(state, leftovers):
             return
         delete_unfinished(state.run)
+        abort_uploads(state.run)
         if self._is_known_to_have_landed(state):
             state.run.drop(entries)
             self._report.dropped.append(state.run.id)

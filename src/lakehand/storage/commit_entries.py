@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from lakehand.storage.retry import RetryPolicy
 
 _logger = get_logger(__name__)
-#: How long the writer of an entry may take to finish its put, and how often it is looked after.
+#: How long the writer of an entry may take to finish its put, and how often that is checked.
 _OWNER_SECONDS = 5.0
 _POLL_SECONDS = 0.05
 #: Names of versions, which are never deleted and put again.

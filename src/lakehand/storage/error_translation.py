@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _STATUS = re.compile(r"non-2xx status code: (\d{3})")
 # In the second form obstore tells which of many deletions failed.
 _CODE = re.compile(r"<Code>(\w+)</Code>|\(code: (\w+)\)")
+_NOT_FOUND = 404
 _CONFLICT = 409
 _NOT_IMPLEMENTED = 501
 _RANGE_NOT_SATISFIABLE = 416
@@ -39,6 +40,7 @@ _S3_PERMISSIONS = {
     "head": "s3:GetObject",
     "list": "s3:ListBucket",
     "put": "s3:PutObject",
+    "copy": "s3:GetObject",
     "put-if-absent": "s3:PutObject",
     "delete": "s3:DeleteObject",
 }
@@ -206,6 +208,24 @@ def translated(operation: str, path: str) -> Iterator[None]:
             operation=operation,
             hint="check the options for invalid values, such as line breaks",
         ) from None
+
+
+def refused_request(
+    operation: str, path: str, *, status: int, code: str | None, permission: str | None
+) -> errors.StorageError:
+    """Return the error for the answer to a request that was not sent by obstore."""
+    failure = Failure(
+        operation=operation,
+        kind=FileNotFoundError if status == _NOT_FOUND else OSError,
+        status=status,
+        code=code,
+        silence=None,
+        needs_credentials=False,
+        is_redirect=False,
+        starts_too_late=False,
+        permission=permission,
+    )
+    return _translate(failure, path)
 
 
 def is_panic(error: BaseException) -> bool:

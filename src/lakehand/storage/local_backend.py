@@ -13,12 +13,12 @@ import stat
 import subprocess
 import sys
 from array import array
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Self, cast
+from typing import IO, TYPE_CHECKING, Any, NoReturn, Self, cast
 
 from lakehand import errors
 from lakehand.storage import tree_listing
@@ -30,7 +30,7 @@ from lakehand.storage.local_files import (
     translated,
 )
 from lakehand.storage.location import join_key
-from lakehand.storage.objects import DeleteFailure, ObjectInfo, ObjectWriter
+from lakehand.storage.objects import DeleteFailure, NotComposable, ObjectInfo, ObjectWriter
 from lakehand.storage.scanning import Scanned, Scanner
 from lakehand.storage.tree_listing import Listing, list_directories
 
@@ -373,6 +373,9 @@ class LocalBackend:
             operation="put-if-match",
         )
 
+    def composer(self) -> NoReturn:
+        raise NotComposable("stores of file:// do not offer it")
+
     def open_writer(self, key: str) -> ObjectWriter:
         return _LocalWriter(key, self._path(key))
 
@@ -395,6 +398,10 @@ class LocalBackend:
 
     def remove_empty_directories(self, directories: Sequence[str]) -> int:
         return remove_empty_directories(self.root, directories)
+
+    def keeping_reads(self) -> AbstractContextManager[None]:
+        """Keep nothing: reading again costs nothing."""
+        return nullcontext()
 
     def finish_puts(self, directory: str) -> None:
         """Do nothing: a put of this store is done, or it is not."""

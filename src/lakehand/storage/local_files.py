@@ -40,17 +40,22 @@ def translated(operation: str, path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        kind: type[StorageError] = StorageError
-        if error.errno in _MISSING and not operation.startswith("put"):
-            kind = ObjectNotFoundError
-        elif error.errno in _DENIED:
-            kind = AccessDeniedError
-        elif error.errno in _FULL:
-            kind = StoreQuotaError
-        code = errno.errorcode.get(error.errno or 0)
-        message = f"{operation} failed on {path}: {error.strerror}"
-        hint = _DENIED.get(error.errno or 0)
-        raise kind(message, hint=hint, path=path, operation=operation, store_code=code) from error
+        raise translation(error, operation, path) from error
+
+
+def translation(error: OSError, operation: str, path: str) -> StorageError:
+    """Return what the store's callers are told about an error of the system."""
+    kind: type[StorageError] = StorageError
+    if error.errno in _MISSING and not operation.startswith("put"):
+        kind = ObjectNotFoundError
+    elif error.errno in _DENIED:
+        kind = AccessDeniedError
+    elif error.errno in _FULL:
+        kind = StoreQuotaError
+    code = errno.errorcode.get(error.errno or 0)
+    message = f"{operation} failed on {path}: {error.strerror}"
+    hint = _DENIED.get(error.errno or 0)
+    return kind(message, hint=hint, path=path, operation=operation, store_code=code)
 
 
 def sync_directory(path: str) -> None:
@@ -61,14 +66,17 @@ def sync_directory(path: str) -> None:
         os.close(descriptor)
 
 
-def make_directory(path: str) -> None:
-    """Create `path` and its parents; each new directory entry is synced in its parent."""
+def make_directory(path: str, *, mode: int = 0o777) -> None:
+    """Create `path` and its parents; each new directory entry is synced in its parent.
+
+    `mode`, less the umask, is that of `path` alone, if it is new.
+    """
     if os.path.isdir(path):
         return
     parent = os.path.dirname(path)
     make_directory(parent)
     with suppress(FileExistsError):
-        os.mkdir(path)
+        os.mkdir(path, mode)
     sync_directory(parent)
 
 

@@ -123,6 +123,8 @@ _VIRTUAL_HOST = re.compile(
 _R2_HOST = re.compile(
     r"(?P<account>[^.]+)(?:\.(?P<jurisdiction>[^.]+))?\.r2\.cloudflarestorage\.com"
 )
+#: How a URL ends that grants access by itself: a shared access signature, or a presigned request.
+_SIGNED = re.compile(r"[?&](?:sig|signature|x-amz-signature|x-goog-signature)=", re.IGNORECASE)
 _AZURE_HOST = re.compile(r"(?P<account>[^.]+)\.(?:dfs|blob)\.(?P<domain>.+)")
 
 
@@ -200,6 +202,8 @@ def parse_location(uri: str | Path) -> Location:
         return _local(unquote(match["path"]))
     if isinstance(uri, Path) or not (match := _URL.fullmatch(text) or _OTHER_URI.fullmatch(text)):
         return _local(text)
+    if _SIGNED.search(match["path"]):
+        raise _with_credentials(match["scheme"].lower())
     return _parse_url(match["scheme"].lower(), match["authority"], match["path"])
 
 
@@ -259,12 +263,16 @@ def _parse_url(scheme: str, authority: str, path: str) -> Location:
             field="uri",
         )
     if ":" in authority.rpartition("@")[0]:
-        raise ValidationError(
-            f"the {scheme}:// URL contains credentials",
-            field="uri",
-            hint="pass them as options or environment variables; URLs appear in logs",
-        )
+        raise _with_credentials(scheme)
     return parser(scheme, authority, path)
+
+
+def _with_credentials(scheme: str) -> ValidationError:
+    return ValidationError(
+        f"the {scheme}:// URL contains credentials",
+        field="uri",
+        hint="pass them as options or environment variables; URLs appear in logs",
+    )
 
 
 def _local(path: str) -> Location:

@@ -6,7 +6,7 @@ import threading
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NoReturn, Self
 
 from lakehand.errors import (
     ObjectChangedError,
@@ -16,7 +16,7 @@ from lakehand.errors import (
 )
 from lakehand.observe.clock import Clock, SystemClock
 from lakehand.storage.location import join_key, parse_location
-from lakehand.storage.objects import DeleteFailure, ObjectInfo, ObjectWriter
+from lakehand.storage.objects import DeleteFailure, NotComposable, ObjectInfo, ObjectWriter
 from lakehand.storage.scanning import Scanned, Scanner
 from lakehand.storage.store import Store
 
@@ -114,6 +114,10 @@ class MemoryBackend:
                 f"object {key} does not exist", path=key, operation=operation
             ) from None
 
+    def keeping_reads(self) -> AbstractContextManager[None]:
+        """Keep nothing: reading again costs nothing."""
+        return nullcontext()
+
     def finish_puts(self, directory: str) -> None:
         """Do nothing: a put of this store is done, or it is not."""
 
@@ -200,6 +204,9 @@ class MemoryBackend:
                 message = f"{key} changed, or is gone"
                 raise ObjectChangedError(message, path=key, operation="put-if-match")
             self.bucket.store(name, bytes(data))
+
+    def composer(self) -> NoReturn:
+        raise NotComposable("stores of memory:// do not offer it")
 
     def open_writer(self, key: str) -> ObjectWriter:
         return _MemoryWriter(key, self)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from lakehand.errors import StorageError
     from lakehand.storage.retry import RetryPolicy
+    from lakehand.storage.s3_composer import S3Composer
     from lakehand.storage.scanning import Scanner
 
 
@@ -36,6 +37,10 @@ class ObjectInfo:
     modified_at: datetime
     #: Changes whenever the object does; None if the store has none.
     etag: str | None = None
+
+
+class NotComposable(Exception):  # noqa: N818  as NotCopyable: a reason, not a failure
+    """Why a store cannot make a new object of ranges of others, or cannot prove it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -221,6 +226,10 @@ class Backend(Protocol):
 
     def put(self, key: str, data: bytes) -> None: ...
 
+    def keeping_reads(self) -> AbstractContextManager[None]:
+        """Request each data file once within the block, if requests cost something."""
+        ...
+
     def put_if_absent(self, key: str, data: bytes) -> None: ...
 
     def put_if_match(self, key: str, data: bytes, etag: str) -> None: ...
@@ -230,6 +239,10 @@ class Backend(Protocol):
         ...
 
     def open_writer(self, key: str) -> ObjectWriter: ...
+
+    def composer(self) -> S3Composer:
+        """Return what composes objects of ranges of others; NotComposable if nothing does."""
+        ...
 
     def scanner(self) -> AbstractContextManager[Scanner]:
         """Open a scanner of whole trees."""
@@ -247,6 +260,11 @@ class Backend(Protocol):
 
     def local_path(self, key: str) -> Path | None: ...
 
+
+#: Where lakehand keeps its own objects in a table.
+OWN_DIRECTORY = "_lakehand"
+#: Objects by which a process finds out whether a store has conditional puts, and deletes at once.
+PROBE_PREFIX = f"{OWN_DIRECTORY}/probe-"
 
 T = TypeVar("T")
 R = TypeVar("R")

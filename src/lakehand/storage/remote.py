@@ -22,8 +22,9 @@ from obstore import exceptions as obstore_errors
 from lakehand import errors
 from lakehand.storage.clients import open_client, require_own_process
 from lakehand.storage.error_translation import Failure, translated
+from lakehand.storage.kept_reads import KeptReads
 from lakehand.storage.location import Location, join_key
-from lakehand.storage.objects import DeleteFailure, ObjectInfo, ObjectWriter
+from lakehand.storage.objects import PROBE_PREFIX, DeleteFailure, ObjectInfo, ObjectWriter
 from lakehand.storage.retry import RetryPolicy
 from lakehand.storage.scan_columns import SCAN_SCHEMA, batch_of_objects
 from lakehand.storage.scanning import Scanned, Scanner
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
     from lakehand.storage.connection_options import Connection
+    from lakehand.storage.s3_composer import S3Composer
 
 _TRUSTED_HOSTS = (".amazonaws.com", ".amazonaws.com.cn", ".r2.cloudflarestorage.com")
 _proved: set[tuple[str | None, str]] = set()
@@ -55,9 +57,9 @@ def require_conditional_put(
     """Raise ConditionalPutError if the store overwrites an object despite If-None-Match.
 
     Some S3-compatible servers ignore the condition and report success. Each endpoint and bucket is
-    tested once per process.
+    tested once per process and the tasks that it starts.
     """
-    position = (connection.endpoint, location.container)
+    position = _position(location, connection)
     if position in _proved or is_trusted(connection):
         return
     if _retry_unanswered(refuses_overwrite):
@@ -70,6 +72,10 @@ def require_conditional_put(
         operation="put-if-absent",
         hint="use a store with conditional writes; nothing was committed",
     )
+
+
+def _position(location: Location, connection: Connection) -> tuple[str | None, str]:
+    return connection.endpoint, location.container
 
 
 def _retry_unanswered(question: Callable[[], bool]) -> bool:
@@ -122,6 +128,28 @@ class StreamingWriter(ObjectWriter):
         self._send(None)
         with translated("put", self._url):
             self._upload.result()
+        self._require_whole()
+
+    def _require_whole(self) -> None:
+        """Raise unless the store has all bytes of a completed upload.
+
+        A busy versitygw confirmed uploads of a thousand parts and did not have the objects. The
+        cause is unknown; a completion whose answer came late may have been sent again.
+        """
+        try:
+            with translated("head", self._url):
+                found = obstore.head(self._client, self._name)["size"]
+        except errors.ObjectNotFoundError:
+            found = 0
+        if found != self.tell():
+            raise errors.StorageError(
+                f"the store confirmed the upload of {self._url}, but has {found:,} of its"
+                f" {self.tell():,} bytes",
+                path=self._url,
+                operation="put",
+                hint="nothing refers to the object; run the operation again, with a longer timeout"
+                " of the store if the object is large",
+            )
 
     def _discard(self) -> None:
         self._buffer.clear()
@@ -201,11 +229,20 @@ class RemoteBackend:
         self._connection = connection
         self._root = location.path
         self._retry = RetryPolicy()
+        self._kept = KeptReads()
         self._whole_client  # noqa: B018  raises for invalid options
 
     def __getstate__(self) -> dict[str, Any]:
-        live = {"_whole_client", "_part_client"}
-        return {name: value for name, value in self.__dict__.items() if name not in live}
+        live = {"_whole_client", "_part_client", "_kept"}
+        state = {name: value for name, value in self.__dict__.items() if name not in live}
+        # Tasks need not test again what this process has tested.
+        return {**state, "is_proved": _position(self._location, self._connection) in _proved}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if state.pop("is_proved"):
+            _proved.add(_position(state["_location"], state["_connection"]))
+        self.__dict__.update(state)
+        self._kept = KeptReads()
 
     def with_retry(self, policy: RetryPolicy) -> Self:
         """Return the same backend, which retries parts of uploads and listings by `policy`."""
@@ -281,11 +318,18 @@ class RemoteBackend:
     def local_path(self, key: str) -> None:  # noqa: ARG002
         return None
 
+    def keeping_reads(self) -> AbstractContextManager[None]:
+        """Request each data file once within the block, as far as there is room to keep it."""
+        return self._kept.keeping()
+
     def get(self, key: str) -> bytes:
         with translated("get", self._url(key)):
             return obstore.get(self._client, self._name(key)).bytes().to_bytes()
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
+        kept = self._kept.part(key, start, length)
+        if kept is not None:
+            return kept
         with translated("get", self._url(key)):
             try:
                 data = obstore.get_range(self._client, self._name(key), start=start, length=length)
@@ -296,6 +340,9 @@ class RemoteBackend:
             return data.to_bytes()
 
     def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        kept = [self._kept.part(key, start, length) for start, length in ranges]
+        if None not in kept:
+            return [part for part in kept if part is not None]
         starts = [start for start, _ in ranges]
         lengths = [length for _, length in ranges]
         with translated("get", self._url(key)):
@@ -305,6 +352,13 @@ class RemoteBackend:
         return [part.to_bytes() for part in parts]
 
     def get_tail(self, key: str, length: int) -> tuple[bytes, int]:
+        kept = self._kept.tail(key, length)
+        if kept is None:
+            kept = self._get_tail(key, length)
+            self._kept.add(key, *kept)
+        return kept
+
+    def _get_tail(self, key: str, length: int) -> tuple[bytes, int]:
         with translated("get", self._url(key)):
             try:
                 result = obstore.get(
@@ -425,6 +479,7 @@ class RemoteBackend:
         return 0
 
     def put(self, key: str, data: bytes) -> None:
+        self._kept.forget(key)
         with translated("put", self._url(key)):
             obstore.put(self._client, self._name(key), data, use_multipart=False)
 
@@ -433,7 +488,7 @@ class RemoteBackend:
         self._create(key, data)
 
     def _refuses_overwrite(self) -> bool:
-        key = f"_lakehand/probe-{uuid.uuid4().hex}"
+        key = f"{PROBE_PREFIX}{uuid.uuid4().hex}"
         self.put(key, b"first")
         try:
             self._create(key, b"second")
@@ -461,10 +516,19 @@ class RemoteBackend:
             raise errors.ObjectChangedError(message, path=path, operation="put-if-match") from None
 
     def open_writer(self, key: str) -> ObjectWriter:
+        self._kept.forget(key)
         require_own_process()
         return StreamingWriter(
             key, client=self._part_client, name=self._name(key), url=self._url(key)
         )
+
+    def composer(self) -> S3Composer:
+        """Return what composes objects in the store; NotComposable if it cannot."""
+        from lakehand.storage.s3_composer import S3Composer
+        from lakehand.storage.s3_requests import S3Requests
+
+        requests = S3Requests(self._location, self._connection, self._retry)
+        return S3Composer(requests, self._root)
 
     def delete(self, keys: Sequence[str]) -> list[DeleteFailure]:
         try:

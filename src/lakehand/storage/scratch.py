@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-import shutil
-import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory, gettempdir
 from typing import TYPE_CHECKING, Self
 
 from lakehand.errors import StoreQuotaError
 from lakehand.model.batches import divide
 from lakehand.storage.objects import fetch_ahead
+from lakehand.temporary import scratch_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     import pyarrow as pa
 
@@ -92,60 +88,8 @@ def _local_file(object_: tuple[Store, str, int], scratch: Path, number: int) -> 
 
 
 def _download(store: Store, key: str, copy: Path) -> None:
-    try:
+    with scratch_errors(copy, f"{store.url}/{key} cannot be copied to scratch"):
         store.download(key, copy)
-    except OSError as error:
-        raise StoreQuotaError(
-            f"{store.url}/{key} cannot be copied to scratch in {copy.parent}: {error.strerror}",
-            path=str(copy),
-            operation="get",
-            hint="set scratch_directory to a disk with more free space, or rewrite less at a time",
-        ) from error
-
-
-#: Age of a directory without a lock: its creator may be about to lock it.
-_ABANDONED_SECONDS = 60
-
-
-@contextmanager
-def held_directory(parent: str | None, *, purpose: str) -> Iterator[str]:
-    """Create a directory for the block, and remove those of killed processes.
-
-    The process that uses a directory holds a lock on it, which is released when the process ends.
-    """
-    prefix = f"lakehand-{purpose}-"
-    _remove_abandoned(Path(parent or gettempdir()), prefix)
-    # A cancelled task may still write for a moment, which must not hide the original error.
-    with (
-        TemporaryDirectory(prefix=prefix, dir=parent, ignore_cleanup_errors=True) as directory,
-        ExitStack() as held,
-    ):
-        # On a file system without locks nothing is locked, so nothing is removed.
-        with suppress(OSError):
-            held.enter_context(_locked(Path(directory)))
-        yield directory
-
-
-def _remove_abandoned(parent: Path, prefix: str) -> None:
-    for directory in parent.glob(f"{prefix}*"):
-        try:
-            is_old = directory.stat().st_mtime < time.time() - _ABANDONED_SECONDS
-            if is_old:
-                with _locked(directory):
-                    shutil.rmtree(directory, ignore_errors=True)
-        except OSError:
-            continue  # in use, owned by another user, or deleted
-
-
-@contextmanager
-def _locked(directory: Path) -> Iterator[None]:
-    """Hold the lock of a directory; BlockingIOError if another process has it."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 class SpoolFile:

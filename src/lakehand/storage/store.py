@@ -6,7 +6,7 @@ import copy
 import random
 import shutil
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
 from lakehand import errors
 from lakehand.observe.clock import Clock, SystemClock
 from lakehand.storage.connection_options import Connection, Options, connect_options
+from lakehand.storage.local_files import translated
 from lakehand.storage.location import (
     check_key,
     check_keys,
@@ -21,7 +22,14 @@ from lakehand.storage.location import (
     parse_location,
     parse_log_path,
 )
-from lakehand.storage.objects import Backend, DeleteFailure, ObjectInfo, ObjectReader, ObjectWriter
+from lakehand.storage.objects import (
+    Backend,
+    DeleteFailure,
+    NotComposable,
+    ObjectInfo,
+    ObjectReader,
+    ObjectWriter,
+)
 from lakehand.storage.retry import RETRY_SETTINGS, RetryPolicy, with_retry
 from lakehand.storage.scanning import Scanned, Scanner, TreeScan
 
@@ -33,6 +41,7 @@ if TYPE_CHECKING:
     from lakehand.settings import Settings
     from lakehand.storage.aws_credentials import RenewedCredentials
     from lakehand.storage.location import Location
+    from lakehand.storage.s3_composer import S3Composer
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -155,6 +164,13 @@ class Store:
         check_key(key)
         return self._try(self._backend.get, key)
 
+    def keeping_reads(self) -> AbstractContextManager[None]:
+        """Request each data file once within the block: small ones, and the ends of large ones.
+
+        For operations that look at a file several times; the kept bytes are bounded.
+        """
+        return self._backend.keeping_reads()
+
     def get_range(self, key: str, *, start: int, length: int) -> bytes:
         """Return `length` bytes from `start`, or fewer at the end of the object."""
         check_key(key)
@@ -266,6 +282,16 @@ class Store:
         directory = check_prefix(prefix)
         return self._try(self._backend.list_directory, directory)
 
+    def has_directory(self, key: str) -> bool:
+        """Return whether a directory exists, or objects below it; one request, however many."""
+        directory = check_key(key)
+        path = self.local_path(directory)
+        if path is None:
+            return next(self.list(directory), None) is not None
+        with suppress(errors.ObjectNotFoundError), translated("list", str(path)):
+            return path.is_dir()
+        return False
+
     def open_reader(self, key: str, *, size: int | None = None) -> ObjectReader:
         """Open an object as a seekable file; a known `size` saves a request."""
         known = self.head(key).bytes if size is None else size
@@ -277,13 +303,16 @@ class Store:
 
     def download(self, key: str, path: str | Path) -> None:
         """Copy an object into a local file, in parallel and with bounded memory."""
-        size = self.head(key).bytes
-        parts = [(start, min(_COPY_BYTES, size - start)) for start in range(0, size, _COPY_BYTES)]
+        # The end comes with the size of the object: a small one takes a single request.
+        tail, size = self.get_tail(key, _COPY_BYTES)
+        end = size - len(tail)
+        parts = [(start, min(_COPY_BYTES, end - start)) for start in range(0, end, _COPY_BYTES)]
         at_once = self._backend.parallel_requests
         with open(path, "wb") as target:  # noqa: PTH123  a Path or a string
             for first in range(0, len(parts), at_once):
                 window = parts[first : first + at_once]
                 target.writelines(self._map(lambda part: self.get_ranges(key, [part])[0], window))
+            target.write(tail)
 
     # Writing
 
@@ -322,6 +351,15 @@ class Store:
         """Open an object for writing in parts; it becomes visible when the writer is closed."""
         return self._backend.open_writer(check_key(key))
 
+    @property
+    def may_compose(self) -> bool:
+        """Whether the kind of store can make objects of ranges of others: S3."""
+        return self._location.scheme == "s3"
+
+    def composer(self) -> S3Composer:
+        """Return what composes objects in the store; NotComposable with the reason if it cannot."""
+        return self._backend.composer()
+
     def upload(self, path: str | Path, key: str) -> None:
         """Copy a local file into an object."""
         with open(path, "rb") as source, self.open_writer(key) as target:  # noqa: PTH123  as above
@@ -356,6 +394,16 @@ class Store:
         starts = tuple(names)
         if starts:
             self._try(self._backend.delete_unfinished, check_prefix(prefix), starts)
+
+    def abort_uploads(self, start: str) -> None:
+        """Abort unfinished uploads of dead writers whose keys start with `start`, if S3 lets us.
+
+        Where the keys are known to obstore only, or may not list uploads, they stay until the
+        bucket's own rules delete them.
+        """
+        if self.may_compose:
+            with suppress(NotComposable, errors.StorageError), self.composer() as composer:
+                composer.abort_uploads(check_key(start))
 
     # Locations
 

@@ -11,8 +11,10 @@ from lakehand.storage.objects import Backend, DeleteFailure, ObjectInfo, ObjectW
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from lakehand.storage.retry import RetryPolicy
+    from lakehand.storage.s3_composer import S3Composer
     from lakehand.storage.scanning import Scanned, Scanner
 
 T = TypeVar("T")
@@ -91,6 +93,9 @@ class WrappingBackend:
             written_bytes=memoryview(data).nbytes,
         )
 
+    def composer(self) -> S3Composer:
+        return self.inner.composer()
+
     def open_writer(self, key: str) -> ObjectWriter:
         writer = self.request("open_writer", key, lambda: self.inner.open_writer(key))
         return _WrappingWriter(writer, self)
@@ -102,6 +107,9 @@ class WrappingBackend:
             lambda: self.inner.put_if_match(key, data, etag),
             written_bytes=memoryview(data).nbytes,
         )
+
+    def keeping_reads(self) -> AbstractContextManager[None]:
+        return self.inner.keeping_reads()
 
     def finish_puts(self, directory: str) -> None:
         self.inner.finish_puts(directory)

@@ -1,4 +1,8 @@
-"""Delta as a table format: thin methods over the modules that do the work."""
+"""Delta as a table format: thin methods over the modules that do the work.
+
+What not every command needs is imported by the method that needs it: imports are half of the time
+of a command on a small table.
+"""
 
 from __future__ import annotations
 
@@ -6,27 +10,15 @@ import copy
 import uuid
 from abc import ABC, abstractmethod
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.errors import CorruptLogError, NotATableError
 from lakehand.formats.base import Capabilities, Operation
-from lakehand.formats.delta.checkpoints.checkpoint import (
-    checkpoint_due,
-    checkpoint_if_due,
-    list_checkpoints,
-    read_checkpoint,
-    write_checkpoint,
-)
 from lakehand.formats.delta.commits import commit, create
 from lakehand.formats.delta.commits.head import Head, Heads
-from lakehand.formats.delta.commits.property_change import plan_properties
-from lakehand.formats.delta.commits.schema_change import evolve
-from lakehand.formats.delta.deletion_vectors.row_deletion import require_deletion
-from lakehand.formats.delta.log import history, summaries
-from lakehand.formats.delta.log.history import file_versions, files_of, proof_of, proved_commit
 from lakehand.formats.delta.log.listing import list_commits
 from lakehand.formats.delta.log.replay import live_actions
 from lakehand.formats.delta.log.snapshot import file_keys, load_snapshot, load_state_at, table_head
@@ -45,31 +37,11 @@ from lakehand.formats.delta.protocol.names import (
     parse_log_name,
 )
 from lakehand.formats.delta.protocol.schema import physical_name
-from lakehand.formats.delta.read.change_feed import ChangeScan, plan_changes
-from lakehand.formats.delta.repair.file_check import (
-    duplicate_files,
-    missing_files,
-    unreadable_statistics,
-)
-from lakehand.formats.delta.repair.log_findings import check_log
-from lakehand.formats.delta.repair.log_repair import repair_log
-from lakehand.formats.delta.repair.repairs import FILE_REPAIRS, Means, repairing_change
-from lakehand.formats.delta.repair.restore_commit import restoring_change
-from lakehand.formats.delta.retention import vacuum
-from lakehand.formats.delta.retention.erasure import LogErasure, boundary_change
-from lakehand.formats.delta.retention.log_cleanup import clean_logs
-from lakehand.formats.delta.retention.references import (
-    file_retention,
-    oldest_streamed_version,
-    protected_files,
-    protected_since,
-)
-from lakehand.formats.delta.retention.vacuum import DataNames, forgotten_files, note_vacuumed
-from lakehand.formats.delta.statistics.written import paths_lacking_statistics
 from lakehand.formats.delta.write.context import WriteContext
 from lakehand.formats.delta.write.file_schema import hold_dropped_columns, partition_keys
 from lakehand.formats.delta.write.survey import survey_files
 from lakehand.formats.optional import ProvedCommit
+from lakehand.model.remedies import FileRepair
 from lakehand.model.work import Change, DataFile, Receipt
 from lakehand.observe.clock import Clock, SystemClock
 from lakehand.settings import Settings
@@ -80,11 +52,13 @@ if TYPE_CHECKING:
 
     from lakehand.formats import optional, rows, worker
     from lakehand.formats.delta.log.snapshot import DeltaState, FileKey
+    from lakehand.formats.delta.read.change_feed import ChangeScan
+    from lakehand.formats.delta.retention.vacuum import DataNames
     from lakehand.formats.delta.worker import DeltaWorker
     from lakehand.formats.worker import WriteSpec
     from lakehand.model.maintenance import ExtraRetention, LogCleanup, OldValues
     from lakehand.model.order import Order
-    from lakehand.model.remedies import Consent, FileRepair
+    from lakehand.model.remedies import Consent
     from lakehand.model.reports import CheckpointEntry, Difference, HistoryEntry
     from lakehand.model.retention import Deletion, DeletionOutcome, Forgotten, Protection
     from lakehand.model.snapshot import Snapshot
@@ -96,11 +70,11 @@ if TYPE_CHECKING:
 
 
 class DeltaUpkeep(ABC):
-    """The part of a Delta table that looks after its log."""
+    """The part of a Delta table that maintains its log."""
 
     store: Store
     _clock: Clock
-    file_repairs = FILE_REPAIRS
+    file_repairs: frozenset[FileRepair] = frozenset(get_args(FileRepair))
 
     @abstractmethod
     def worker(self, snapshot: Snapshot | TableHead) -> DeltaWorker: ...
@@ -108,6 +82,8 @@ class DeltaUpkeep(ABC):
     def clean_logs(
         self, wishes: ExtraRetention, *, even_if_disabled: bool = False, dry_run: bool = False
     ) -> LogCleanup:
+        from lakehand.formats.delta.retention.log_cleanup import clean_logs
+
         return clean_logs(
             self.store,
             now=self._clock.now(),
@@ -117,9 +93,13 @@ class DeltaUpkeep(ABC):
         )
 
     def check_log(self) -> LogCheck:
+        from lakehand.formats.delta.repair.log_findings import check_log
+
         return check_log(self.store, now=self._clock.now())
 
     def check_entries(self, snapshot: Snapshot) -> tuple[Finding, ...]:
+        from lakehand.formats.delta.repair.file_check import duplicate_files, unreadable_statistics
+
         url, version = self.store.url, snapshot.version
         return (
             *duplicate_files(snapshot.files, table=url, version=version),
@@ -127,15 +107,21 @@ class DeltaUpkeep(ABC):
         )
 
     def repair_log(self, consent: Consent, *, dry_run: bool = False) -> LogRepair:
+        from lakehand.formats.delta.repair.log_repair import repair_log
+
         return repair_log(self.store, consent, clock=self._clock, dry_run=dry_run)
 
     def repairing_change(
         self, snapshot: Snapshot, repair: FileRepair, files: Sequence[DataFile]
     ) -> Change:
+        from lakehand.formats.delta.repair.repairs import Means, repairing_change
+
         means = Means(self.store, self.worker(snapshot))
         return repairing_change(means, snapshot, repair, files)
 
     def missing_files(self, files: Sequence[DataFile]) -> tuple[str, ...]:
+        from lakehand.formats.delta.repair.file_check import missing_files
+
         return missing_files(self.store, files)
 
 
@@ -148,21 +134,26 @@ class DeltaFormat:
 
     def detect(self, store: Store) -> bool:
         """Say whether the root of `store` has a log, be it whole or not."""
-        directories, _ = store.list_directory()
-        return any(directory.rstrip("/") == LOG_DIRECTORY for directory in directories)
+        return store.has_directory(LOG_DIRECTORY)
 
     def latest_version(self, store: Store, *, after: int | None = None) -> int | None:
         return max(list_commits(store, -1 if after is None else after), default=None)
 
     def look(self, store: Store, *, known: int | None = None) -> LogLook | None:
+        from lakehand.formats.delta.log import summaries
+
         return summaries.look_at_log(store, known=known)
 
     def update_summary(
         self, store: Store, look: LogLook, before: TableSummary | None = None
     ) -> TableSummary | None:
+        from lakehand.formats.delta.log import summaries
+
         return summaries.update_summary(store, look, before)
 
     def summarize(self, snapshot: Snapshot, look: LogLook | None = None) -> TableSummary:
+        from lakehand.formats.delta.log import summaries
+
         return summaries.summarize_snapshot(snapshot, look)
 
     def version_of_key(self, key: str) -> int | None:
@@ -222,21 +213,30 @@ class DeltaTable(DeltaUpkeep):
         timestamp: datetime | None = None,
         statistics: Sequence[str] = (),
     ) -> Snapshot:
-        return load_snapshot(
+        snapshot = load_snapshot(
             self.store,
             version=version,
             timestamp=timestamp,
             statistics=statistics,
             partition_time_zone=self._settings.partition_time_zone,
         )
+        if version is None and timestamp is None:
+            self._heads.expect(snapshot.native)
+        return snapshot
 
     def history(self, *, limit: int | None = None) -> list[HistoryEntry]:
+        from lakehand.formats.delta.log import history
+
         return history.history(self.store, limit=limit)
 
     def rows_changed_since(self, moment: datetime) -> bool:
+        from lakehand.formats.delta.log import history
+
         return history.rows_changed_since(self.store, moment)
 
     def diff(self, from_version: int, to_version: int) -> Difference:
+        from lakehand.formats.delta.log import history
+
         return history.diff(self.store, from_version, to_version)
 
     def transactions(self) -> Mapping[str, int]:
@@ -248,6 +248,8 @@ class DeltaTable(DeltaUpkeep):
         return table_head(state)
 
     def evolve(self, head: TableHead, schema: pa.Schema) -> Evolution:
+        from lakehand.formats.delta.commits.schema_change import evolve
+
         return evolve(head, schema)
 
     def require(
@@ -287,6 +289,8 @@ class DeltaTable(DeltaUpkeep):
         return survey_files(WriteContext.of(snapshot.native), paths, spec)
 
     def lacks_statistics(self, snapshot: Snapshot) -> pa.BooleanArray:
+        from lakehand.formats.delta.statistics.written import paths_lacking_statistics
+
         state: DeltaState = snapshot.native
         rules = WriteContext.of(state).statistics_rules()
         paths = paths_lacking_statistics(self.store, state.segment, rules)
@@ -328,6 +332,8 @@ class DeltaTable(DeltaUpkeep):
         return DeltaWorker.of(self.store, snapshot, time_zone=zone)
 
     def require_deletion(self, snapshot: Snapshot, *, keys: Sequence[str] = ()) -> None:
+        from lakehand.formats.delta.deletion_vectors.row_deletion import require_deletion
+
         require_deletion(snapshot.native, table=self.store.url, keys=keys)
 
     def placed_schema(self, snapshot: Snapshot) -> pa.Schema:
@@ -337,9 +343,13 @@ class DeltaTable(DeltaUpkeep):
         return rows
 
     def file_versions(self, snapshot: Snapshot) -> pa.Array:
+        from lakehand.formats.delta.log.history import file_versions
+
         return file_versions(self.store, snapshot.files["path"], until=snapshot.version)
 
     def plan_properties(self, snapshot: Snapshot, wish: PropertyWish) -> PropertyPlan:
+        from lakehand.formats.delta.commits.property_change import plan_properties
+
         return plan_properties(snapshot, wish)
 
     def features(self, snapshot: Snapshot) -> tuple[str, ...]:
@@ -347,10 +357,14 @@ class DeltaTable(DeltaUpkeep):
         return supported_features(state.protocol)
 
     def plan_changes(self, span: ChangeSpan, *, columns: Sequence[str] | None = None) -> ChangeScan:
+        from lakehand.formats.delta.read.change_feed import plan_changes
+
         zone = self._settings.partition_time_zone
         return plan_changes(self.store, span, columns=columns, time_zone=zone)
 
     def restoring_change(self, snapshot: Snapshot, wanted: Snapshot) -> Change:
+        from lakehand.formats.delta.repair.restore_commit import restoring_change
+
         return restoring_change(self, snapshot, wanted)
 
     def commit(self, change: Change, *, token: str, checkpoint: bool = True) -> Receipt:
@@ -377,6 +391,8 @@ class DeltaTable(DeltaUpkeep):
         return known[1]
 
     def _checkpoint_if_due(self, version: int, settings: Settings) -> bool:
+        from lakehand.formats.delta.checkpoints.checkpoint import checkpoint_if_due
+
         interval: int = settings.checkpoint_interval
         if version < self._checkpointed_version + interval:
             return False
@@ -388,6 +404,8 @@ class DeltaTable(DeltaUpkeep):
         return receipt is not None
 
     def free_history_of_old_values(self) -> bool:
+        from lakehand.formats.delta.retention.erasure import LogErasure, boundary_change
+
         erasure = LogErasure(self.store, now=self._clock.now())
         needs_commit = erasure.needs_commit
         if needs_commit:
@@ -400,12 +418,18 @@ class DeltaTable(DeltaUpkeep):
         return needs_commit or version is not None
 
     def old_values(self, wishes: ExtraRetention) -> OldValues:
+        from lakehand.formats.delta.retention.erasure import LogErasure
+
         return LogErasure(self.store, now=self._clock.now()).report(wishes)
 
     def retention(self, snapshot: Snapshot) -> timedelta:
+        from lakehand.formats.delta.retention.references import file_retention
+
         return file_retention(snapshot.properties)
 
     def data_names(self, snapshot: Snapshot) -> DataNames:
+        from lakehand.formats.delta.retention.vacuum import DataNames
+
         columns = (*snapshot.partition_columns, *_physical_partition_columns(snapshot))
         return DataNames(partition_columns=tuple(dict.fromkeys(columns)))
 
@@ -416,35 +440,52 @@ class DeltaTable(DeltaUpkeep):
         pinned_versions: Collection[int] = (),
         from_version: int | None = None,
     ) -> Protection:
+        from lakehand.formats.delta.retention.references import protected_files
+
         return protected_files(
             self.store, since=since, pinned_versions=pinned_versions, from_version=from_version
         )
 
     def forgotten(self, *, before: datetime) -> Forgotten:
+        from lakehand.formats.delta.retention.vacuum import forgotten_files
+
         return forgotten_files(self.store, before=before)
 
     def note_vacuumed(self, version: int | None) -> None:
+        from lakehand.formats.delta.retention.vacuum import note_vacuumed
+
         note_vacuumed(self.store, version)
 
     def begin_deletion(self, deletion: Deletion) -> None:
+        from lakehand.formats.delta.retention import vacuum
+        from lakehand.formats.delta.retention.references import file_retention
+
         if vacuum.is_wanted(deletion.entries, self.store):
             properties = self._heads.at(deletion.version).metadata.configuration
             entry = vacuum.start(deletion, table_retention=file_retention(properties))
             self.commit(entry, token=f"lakehand-vacuum-{uuid.uuid4().hex}")
 
     def end_deletion(self, deletion: Deletion, outcome: DeletionOutcome) -> None:
+        from lakehand.formats.delta.retention import vacuum
+
         if vacuum.is_wanted(deletion.entries, self.store):
             entry = vacuum.ending(deletion, outcome)
             self.commit(entry, token=f"lakehand-vacuum-{uuid.uuid4().hex}")
 
     def streamed_version(self, checkpoint: Store) -> int:
+        from lakehand.formats.delta.retention.references import oldest_streamed_version
+
         table_id = load_state_at(self.store).metadata.id
         return oldest_streamed_version(checkpoint, table_id=table_id)
 
     def protected_since(self, *, version: int) -> Protection:
+        from lakehand.formats.delta.retention.references import protected_since
+
         return protected_since(self.store, version=version)
 
     def proved_commit(self, version: int) -> ProvedCommit:
+        from lakehand.formats.delta.log.history import files_of, proof_of, proved_commit
+
         commit = proved_commit(self.store, version)
         return ProvedCommit(
             version=version,
@@ -465,15 +506,23 @@ class DeltaTable(DeltaUpkeep):
         return commit.find_commit(self.store, token, after=after)
 
     def checkpoint(self, *, version: int | None = None) -> Mapping[str, Any]:
+        from lakehand.formats.delta.checkpoints.checkpoint import write_checkpoint
+
         return write_checkpoint(self.store, version=version, clock=self._clock).to_json()
 
     def checkpoints(self) -> Sequence[CheckpointEntry]:
+        from lakehand.formats.delta.checkpoints.checkpoint import list_checkpoints
+
         return list_checkpoints(self.store)
 
     def read_checkpoint(self, version: int | None) -> pa.Table:
+        from lakehand.formats.delta.checkpoints.checkpoint import read_checkpoint
+
         return read_checkpoint(self.store, version)
 
     def is_checkpoint_due(self) -> bool:
+        from lakehand.formats.delta.checkpoints.checkpoint import checkpoint_due
+
         state = load_state_at(self.store)
         settings = self._settings_with(state.metadata.configuration)
         return checkpoint_due(state.segment, settings.checkpoint_interval)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Self
 
 from lakehand import errors
@@ -12,7 +11,6 @@ from lakehand.formats.delta.protocol.arrow_types import check_type_changes, to_a
 from lakehand.formats.delta.protocol.clustering import order_mark
 from lakehand.formats.delta.read.file_plan import ReadRequest, SourceFile, read_rows
 from lakehand.formats.delta.read.scanner import open_scanner
-from lakehand.formats.delta.repair.file_check import RowChecker, check_files, check_sums
 from lakehand.formats.delta.statistics.written import Refresher
 from lakehand.formats.delta.write.context import WriteContext, output_directory
 from lakehand.formats.delta.write.copier import DeltaCopier
@@ -28,6 +26,7 @@ from lakehand.formats.delta.write.writer import write_files
 from lakehand.formats.rows import HiddenRows, NewRowsAsMoved, PlacedColumns, RowChange
 from lakehand.parquet.footer_facts import dominant_codec
 from lakehand.storage import Store, open_store
+from lakehand.temporary import held_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -279,10 +278,14 @@ class DeltaWorker(NewRowsAsMoved):
 
     def check_files(self, files: pa.Table) -> list[Finding]:
         """Look at files as storage has them, without reading their rows."""
+        from lakehand.formats.delta.repair.file_check import check_files
+
         return check_files(self.context, files)
 
     def check_rows(self, files: Sequence[DataFile]) -> Iterator[Finding]:
         """Decode all rows of files, and hold them against what the table says of them."""
+        from lakehand.formats.delta.repair.file_check import RowChecker, check_sums
+
         with RowChecker(self.context, lambda file: self.read([file])) as checker:
             for file in files:
                 yield from checker.check(file)
@@ -332,7 +335,7 @@ class DeltaWorker(NewRowsAsMoved):
         """Return the size that the rows of `inputs` have when they are rewritten."""
         request = self._request(row_identity=self.tracks_rows)
         with (
-            TemporaryDirectory(prefix="lakehand-rehearsal-") as directory,
+            held_directory(limits.scratch_directory, purpose="rehearsal") as directory,
             open_scanner(request, limits=limits, decoder="duckdb") as scanner,
         ):
             rows, into = scanner.read_uncounted(_live(inputs)), open_store(directory)

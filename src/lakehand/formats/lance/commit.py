@@ -319,5 +319,5 @@ def _outrun(store: Store, change: Change) -> errors.CommitConflictError:
         f"{store.url} has changed since version {change.base_version}, which was to be restored"
         " over",
         table=store.url,
-        hint="nothing was committed; look at the new version, then restore again",
+        hint="nothing was committed; check the new version, then restore again",
     )

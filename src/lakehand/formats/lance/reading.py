@@ -329,7 +329,10 @@ def placed_rows(
     predicate: Predicate | None,
     numbers: Mapping[int, int],
 ) -> Iterator[pa.RecordBatch]:
-    """Stream rows with their places, in plain types; `numbers` are those of files, by fragment."""
+    """Stream rows with their places, in plain types or in their own.
+
+    `numbers` are those of files, by fragment.
+    """
     extra = [name for name in predicate.columns if name not in wanted.columns] if predicate else []
     versions = [_LANCE_ROW_VERSION] if wanted.row_identity else []
     scanner = dataset.scanner(
@@ -353,7 +356,9 @@ def _numbers_of(numbers: Mapping[int, int]) -> np.ndarray:
 
 
 def _placed(batch: pa.RecordBatch, wanted: PlacedColumns, number_of: np.ndarray) -> pa.RecordBatch:
-    columns = dict(zip(wanted.columns, plain_batch(batch.select(wanted.columns)), strict=True))
+    rows = batch.select(wanted.columns)
+    found = rows if wanted.in_own_types else plain_batch(rows)
+    columns = dict(zip(wanted.columns, found.columns, strict=True))
     if wanted.row_identity:
         columns[ROW_ID] = batch.column(LANCE_ROW_ID).cast(pa.int64())
         columns[ROW_VERSION] = batch.column(_LANCE_ROW_VERSION).cast(pa.int64())

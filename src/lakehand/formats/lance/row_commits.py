@@ -119,7 +119,7 @@ def put_restored(store: Store, dataset: Any, wanted: int) -> int:
             f"cannot tell whether version {wanted} of {store.url} was restored:"
             f" {said(error, store)}",
             table=store.url,
-            hint="look at the history before you restore again",
+            hint="check the history before you restore again",
         ) from error
     return int(restored.version)
 
@@ -341,14 +341,14 @@ class _RowCommit:
 
     def _unknown(self, words: str) -> errors.CommitUnknownError:
         return errors.CommitUnknownError(
-            f"nobody can say whether a version of {self._store.url} was committed: {words}",
+            f"cannot tell whether a version of {self._store.url} was committed: {words}",
             table=self._store.url,
             hint="every file was kept; call again to find out",
         )
 
     def _outrun(self, words: str) -> errors.CommitConflictError:
         return errors.CommitConflictError(
-            f"another writer changed {self._store.url} meanwhile: {words}",
+            f"another writer changed {self._store.url} during the operation: {words}",
             table=self._store.url,
             hint="nothing was committed; run again",
         )

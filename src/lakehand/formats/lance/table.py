@@ -75,7 +75,7 @@ if TYPE_CHECKING:
 
 
 class LanceUpkeep:
-    """The part of a Lance table that looks after its versions."""
+    """The part of a Lance table that manages its versions."""
 
     store: Store
     _settings: Settings
@@ -154,9 +154,7 @@ class LanceFormat:
 
     def detect(self, store: Store) -> bool:
         """Say whether the root of `store` has manifests. Needs no library."""
-        directories, _ = store.list_directory()
-        names = {directory.rstrip("/") for directory in directories}
-        return MANIFESTS in names
+        return store.has_directory(MANIFESTS)
 
     def latest_version(self, store: Store, *, after: int | None = None) -> int | None:
         newest = max(listed_versions(store), default=None)

@@ -77,9 +77,10 @@ def checkpoint_difference(
         replayed = find_segment(
             store, version=checkpoint.version, distrusted=others | set(distrusted)
         )
-        state = _state(store, replayed)
-        since = _expired_ms(state, now)
-        expected = _named(store, replayed, since)
+        with open_log_source(store, replayed) as source:
+            state = _state(source)
+            since = _expired_ms(state, now)
+            expected = _named(source, since)
     except (
         errors.CorruptLogError,
         errors.CorruptFileError,
@@ -87,8 +88,9 @@ def checkpoint_difference(
         errors.ObjectNotFoundError,
     ):
         return None
-    named = _named(store, alone, since)
-    own_state = _state(store, alone)
+    with open_log_source(store, alone) as source:
+        named = _named(source, since)
+        own_state = _state(source)
     reason = _file_difference(named, expected) or _other_difference(own_state, state)
     if reason is None:
         return None
@@ -139,16 +141,15 @@ def _extra_actions(found: LogState, expected: LogState) -> Iterator[str]:
         yield "transactions"
 
 
-def _named(store: Store, segment: LogSegment, since: int) -> list[tuple[int, str]]:
+def _named(source: LogSource, since: int) -> list[tuple[int, str]]:
     """Return the number of live files, of tombstones since then, and a sum that tells which."""
-    with open_log_source(store, segment) as source:
-        files = live_relation(source, "add", _COMPARED)
-        removed = live_relation(source, "remove", _COMPARED_TOMBSTONE)
-        is_in_force = f"coalesce(deletionTimestamp, 0) > {since}"
-        return [
-            _sum(source, _IDENTITY, files),
-            _sum(source, _TOMBSTONE, f"{removed} WHERE {is_in_force}"),
-        ]
+    files = live_relation(source, "add", _COMPARED)
+    removed = live_relation(source, "remove", _COMPARED_TOMBSTONE)
+    is_in_force = f"coalesce(deletionTimestamp, 0) > {since}"
+    return [
+        _sum(source, _IDENTITY, files),
+        _sum(source, _TOMBSTONE, f"{removed} WHERE {is_in_force}"),
+    ]
 
 
 def _sum(source: LogSource, identity: str, relation: str) -> tuple[int, str]:
@@ -162,9 +163,8 @@ def _expired_ms(state: LogState, now: datetime) -> int:
     return expired_tombstones_ms(state.metadata.configuration, now + _CLOCKS_DIFFER)
 
 
-def _state(store: Store, segment: LogSegment) -> LogState:
-    with open_log_source(store, segment) as source:
-        return fold(source.other_actions(), table=store.url, version=segment.version)
+def _state(source: LogSource) -> LogState:
+    return fold(source.other_actions(), table=source.table, version=source.segment.version)
 
 
 def _other_difference(found: LogState, expected: LogState) -> str | None:

@@ -109,8 +109,8 @@ def verify_actions(store: Store, written: ActionFile) -> None:
         f" {dict(found.counts)}; it was deleted",
         table=store.url,
         path=written.key,
-        hint="The store returned other bytes than it was given. The table is unchanged; look at"
-        " the disk or the store before trying again.",
+        hint="the store returned other bytes than were written; the table is unchanged; check the"
+        " disk or the store before you retry",
     )
 
 

@@ -202,10 +202,11 @@ class _Attempts:
     def _unknown(self) -> errors.CommitUnknownError:
         version = self._head.version + 1
         return errors.CommitUnknownError(
-            f"the store did not say whether version {version} of {self._store.url} landed",
+            f"cannot tell whether version {version} of {self._store.url} was committed: the store"
+            " did not confirm it",
             table=self._store.url,
             expected_version=version,
-            hint="keep every file of this commit and look for its token before trying again",
+            hint="keep every file of this commit, and search the log for its token before a retry",
         )
 
     def _receipt(self, commit: Commit) -> Receipt:

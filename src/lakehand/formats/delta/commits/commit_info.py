@@ -99,11 +99,24 @@ def _operation(change: Change) -> dict[str, Any]:
         where = parameters.get("where")
         name, parameters = "DELETE", {"predicate": [where] if where else []}
     elif name in {"upsert", "delete_keys"}:
+        name, parameters = "MERGE", _upsert_parameters(parameters)
+    elif name == "merge":
         name, parameters = "MERGE", _merge_parameters(parameters)
     return {"operation": name, "operationParameters": encode_parameters(parameters)}
 
 
 def _merge_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Describe a merge as delta-spark does."""
+    return {
+        "predicate": json.dumps(parameters["on"]),
+        "matchedPredicates": parameters["matched"],
+        "notMatchedPredicates": parameters["not_matched"],
+        "notMatchedBySourcePredicates": parameters["not_matched_by_source"],
+        **_writer(parameters),
+    }
+
+
+def _upsert_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Describe an upsert as the merge that would do the same."""
     names = [f"`{name.replace('`', '``')}`" for name in parameters["key"]]
     return {
@@ -111,8 +124,12 @@ def _merge_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
         "matchedPredicates": [{"actionType": "update"}, {"actionType": "delete"}],
         "notMatchedPredicates": [{"actionType": "insert"}],
         "notMatchedBySourcePredicates": [],
-        **{name: str(parameters[name]) for name in ("epoch", "writer") if name in parameters},
+        **_writer(parameters),
     }
+
+
+def _writer(parameters: Mapping[str, Any]) -> dict[str, str]:
+    return {name: str(parameters[name]) for name in ("epoch", "writer") if name in parameters}
 
 
 def _write_operation(name: str, parameters: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -64,7 +64,7 @@ def _stop_restoring(change: Change, head: Head, winner: Commit) -> Change:
     raise CommitConflictError(
         f"version {winner.version} was committed to {head.table} while it was being restored",
         **_versions(change, head, winner),
-        hint="nothing was written; look at that version, then restore again",
+        hint="nothing was written; check that version, then restore again",
     )
 
 
@@ -125,7 +125,7 @@ def _stop_if_files_are_there(change: Change, head: Head, winner: Commit) -> Chan
                 f"version {winner.version} of {head.table} already has the file {path!r} that this"
                 " commit was to add",
                 **_versions(change, head, winner),
-                hint="the same change was probably committed before; keep its files and look at"
+                hint="the same change was probably committed before; keep its files and check"
                 f" version {winner.version}",
             )
     return change

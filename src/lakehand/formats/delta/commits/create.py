@@ -17,7 +17,7 @@ from lakehand.formats.delta.commits.table_properties import (
 )
 from lakehand.formats.delta.log.listing import list_log
 from lakehand.formats.delta.protocol.actions import Metadata, Protocol
-from lakehand.formats.delta.protocol.arrow_types import from_arrow
+from lakehand.formats.delta.protocol.arrow_types import from_arrow, to_arrow
 from lakehand.formats.delta.protocol.features import (
     FEATURES,
     ROW_ID_PROPERTY,
@@ -30,8 +30,10 @@ from lakehand.formats.delta.protocol.schema import (
     MappingMode,
     MapType,
     StructType,
+    constraints_of,
     mapping_mode,
 )
+from lakehand.model.table_head import RowRules
 from lakehand.observe.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
@@ -62,7 +64,9 @@ def create_table(
     """
     clock = clock or SystemClock()
     asked = dict(properties or {})
-    metadata = _metadata(from_arrow(schema), partition_by, asked, clock)
+    columns = from_arrow(schema)
+    metadata = _metadata(columns, partition_by, asked, clock)
+    _require_constraints(metadata, columns, table=store.url)
     protocol = _protocol(metadata, features_asked_for(asked))
     if list_log(store).last_version is not None:
         raise _exists(store)
@@ -97,6 +101,26 @@ def _metadata(
         configuration=configuration,
         created_time=_milliseconds(clock),
     )
+
+
+def _require_constraints(metadata: Metadata, columns: StructType, *, table: str) -> None:
+    """Refuse CHECK constraints by which lakehand could write no row."""
+    constraints = constraints_of(metadata)
+    if "" in constraints:
+        message = "a constraint needs a name: delta.constraints.<name>"
+        raise errors.ValidationError(message, field="properties")
+    if constraints:
+        from lakehand.expressions.constraints import RowChecker  # SQL takes long to import
+
+        try:
+            RowChecker(RowRules(constraints=constraints), to_arrow(columns), table=table)
+        except errors.RefusedError as error:
+            raise errors.RefusedError(
+                f"{table} cannot be created: {error.message.partition(f'{table}: ')[2]}",
+                operation="create",
+                table=table,
+                hint="nothing was written; correct the constraint, or create the table with Spark",
+            ) from error
 
 
 def _partition_columns(schema: StructType, partition_by: Sequence[str]) -> tuple[str, ...]:
@@ -226,8 +250,8 @@ def _exists(store: Store) -> errors.TableExistsError:
 
 def _unknown(store: Store) -> errors.CommitUnknownError:
     return errors.CommitUnknownError(
-        f"the store did not say whether the table at {store.url} was created",
+        f"cannot tell whether the table at {store.url} was created: the store did not confirm it",
         table=store.url,
         expected_version=0,
-        hint="look whether the table is there before creating it again",
+        hint="check whether the table exists before you create it again",
     )

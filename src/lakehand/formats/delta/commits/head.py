@@ -8,6 +8,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, Self
 
 from lakehand.errors import CorruptLogError, ObjectNotFoundError
+from lakehand.formats.delta.log.log_source import known_commit
 from lakehand.formats.delta.log.snapshot import DeltaState, load_state_at
 from lakehand.formats.delta.protocol.actions import load_json, parse_commit, transaction_versions
 from lakehand.formats.delta.protocol.features import uses_in_commit_timestamps
@@ -182,20 +183,36 @@ class Heads:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._known: tuple[Head, bytes] | None = None
+        #: The newest version as it was read for another purpose.
+        self._expected: DeltaState | None = None
 
     @property
     def known(self) -> Head | None:
         """The head that was looked at last."""
         return self._known[0] if self._known is not None else None
 
+    def expect(self, state: DeltaState) -> None:
+        """Take the newest version as it was read: the next commit may build on it."""
+        self._expected = state
+
     def at(self, version: int) -> Head:
         """Return the head that `version` is, or was."""
+        self._take_expected(version)
         rolled = self._roll_forward(version)
         if rolled is not None:
             return rolled
         head = Head.of(load_state_at(self._store, version=version))
         self.remember(head)
         return head
+
+    def _take_expected(self, version: int) -> None:
+        """Start from what was read, if its commit is at hand: `_roll_forward` compares it."""
+        expected, self._expected = self._expected, None
+        if expected is None or expected.segment.version != version:
+            return
+        text = known_commit(self._store, expected.segment)
+        if text is not None:
+            self._known = (Head.of(expected), text)
 
     def _roll_forward(self, version: int) -> Head | None:
         if self._known is None:

@@ -24,7 +24,7 @@ from lakehand.formats.delta.protocol.features import (
     ROW_VERSION_PROPERTY,
     supported_features,
 )
-from lakehand.formats.delta.protocol.schema import MappingMode, mapping_mode
+from lakehand.formats.delta.protocol.schema import MappingMode, is_constraint, mapping_mode
 from lakehand.formats.delta.statistics.merge import has_bounds, statistics_rules
 from lakehand.model.order import parse_terms
 from lakehand.model.work import Change, PropertyPlan, PropertyWish
@@ -42,7 +42,6 @@ _MAPPING_MODE = "delta.columnMapping.mode"
 _MAX_COLUMN_ID = "delta.columnMapping.maxColumnId"
 _LOG_RETENTION = "delta.logRetentionDuration"
 _FILE_RETENTION = "delta.deletedFileRetentionDuration"
-_CONSTRAINT_PREFIX = "delta.constraints."
 #: Properties that engines set themselves: without them, files or times would be misread.
 _INTERNAL = (
     _MAPPING_MODE,
@@ -136,7 +135,7 @@ def _set(state: DeltaState, wish: PropertyWish) -> tuple[_Target, str, dict[str,
         if not name.startswith(table_properties.FEATURE_PREFIX)
     }
     for name, text in stored.items():
-        if name.startswith(_CONSTRAINT_PREFIX):
+        if is_constraint(name):
             raise _refusal(
                 table, name, "existing rows would have to be checked", "ALTER TABLE ADD CONSTRAINT"
             )

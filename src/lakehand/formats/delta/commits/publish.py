@@ -95,8 +95,9 @@ def _read_back(
 
 def _unknown(store: Store, version: int, why: str) -> errors.CommitUnknownError:
     return errors.CommitUnknownError(
-        f"nobody knows whether version {version} of {store.url} is ours: {why}",
+        f"cannot tell whether version {version} of {store.url} was committed: {why}",
         table=store.url,
         expected_version=version,
-        hint="keep every file of this commit; once the store answers, look for the commit's token",
+        hint="keep every file of this commit; when the store responds again, search the log for"
+        " the commit's token",
     )

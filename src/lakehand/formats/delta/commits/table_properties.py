@@ -18,6 +18,7 @@ from lakehand.formats.delta.protocol.schema import (
     MapType,
     StructType,
     field_id,
+    is_constraint,
 )
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ def check_properties(properties: Mapping[str, str]) -> dict[str, str]:
 
 def check_property(name: str, value: str, *, operation: str) -> None:
     """Raise RefusedError for a `delta.` property that lakehand cannot set to `value`."""
-    if not name.startswith(_PREFIX) or name.startswith(FEATURE_PREFIX):
+    if not name.startswith(_PREFIX) or name.startswith(FEATURE_PREFIX) or is_constraint(name):
         return
     known = PROPERTIES.get(name)
     if known is None:
@@ -194,6 +195,8 @@ def features_asked_for(properties: Mapping[str, str]) -> set[str]:
         if properties.get(name, "").lower() == known.active_value
         for feature in known.features
     }
+    if any(map(is_constraint, properties)):
+        needed.add("checkConstraints")
     named = {
         name.removeprefix(FEATURE_PREFIX)
         for name, value in properties.items()

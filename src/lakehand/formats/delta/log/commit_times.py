@@ -33,12 +33,15 @@ def storage_times(listing: LogListing) -> dict[int, datetime]:
     return rising
 
 
-def version_at(store: Store, timestamp: datetime) -> int:
-    """Return the newest version that was committed at or before `timestamp` (UTC if naive)."""
+def version_at(store: Store, timestamp: datetime, *, listing: LogListing | None = None) -> int:
+    """Return the newest version that was committed at or before `timestamp` (UTC if naive).
+
+    The whole log is listed unless there is a `listing` of it.
+    """
     wanted = timestamp if timestamp.tzinfo else timestamp.replace(tzinfo=UTC)
-    listing = list_log(store)
+    listing = listing or list_log(store)
     times = storage_times(listing)
-    boundary = first_with_own_time(_newest_state(store))
+    boundary = first_with_own_time(_newest_state(store, listing))
     timed = [version for version in times if boundary is not None and version >= boundary]
     version = _search_own_times(store, timed, wanted)
     if version is None:
@@ -68,8 +71,8 @@ def first_with_own_time(state: LogState) -> int | None:
     return _boundary(state) if state.uses_in_commit_timestamps else None
 
 
-def _newest_state(store: Store) -> LogState:
-    return load_soundly(store, None, lambda segment: _state(store, segment))
+def _newest_state(store: Store, listing: LogListing | None = None) -> LogState:
+    return load_soundly(store, None, lambda segment: _state(store, segment), listing=listing)
 
 
 def _state(store: Store, segment: LogSegment) -> LogState:

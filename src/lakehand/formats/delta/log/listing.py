@@ -71,6 +71,8 @@ class LogListing:
     #: When storage took each commit.
     commits: dict[int, datetime] = field(default_factory=dict)
     commit_bytes: dict[int, int] = field(default_factory=dict)
+    #: Tags of the commits, where the store has them: another tag is another content.
+    commit_tags: dict[int, str] = field(default_factory=dict)
     #: Complete checkpoints only.
     checkpoints: tuple[CheckpointFiles, ...] = ()
     compactions: tuple[CompactionFile, ...] = ()
@@ -125,6 +127,7 @@ def _list_once(store: Store, start: int, distrusted: Collection[str]) -> LogList
     """
     commits: dict[int, datetime] = {}
     sizes: dict[int, int] = {}
+    tags: dict[int, str] = {}
     parts: dict[CheckpointName, dict[int, ObjectInfo]] = {}
     compactions: list[CompactionFile] = []
     for info in _versioned(store, start):
@@ -134,6 +137,10 @@ def _list_once(store: Store, start: int, distrusted: Collection[str]) -> LogList
                 at = info.modified_at
                 commits[version] = at.replace(microsecond=at.microsecond // 1000 * 1000)
                 sizes[version] = info.bytes
+                if info.etag is not None:
+                    # With the time, because some servers have one tag for all that they did not
+                    # write themselves.
+                    tags[version] = f"{info.etag} {info.modified_at.isoformat()}"
             # One of commits without actions is empty; whether it is, its commits tell for sure.
             case CompactionName(first=first, last=last) if info.bytes > 0:
                 compactions.append(
@@ -147,6 +154,7 @@ def _list_once(store: Store, start: int, distrusted: Collection[str]) -> LogList
     return LogListing(
         commits=commits,
         commit_bytes=sizes,
+        commit_tags=tags,
         checkpoints=tuple(c for c in checkpoints if c and not set(c.keys) & set(distrusted)),
         compactions=tuple(compactions),
     )
@@ -257,6 +265,8 @@ class ReplayedFile:
     version: int
     key: str
     bytes: int
+    #: None if the store has none; another tag is another content.
+    etag: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -272,6 +282,7 @@ class LogSegment:
     #: When storage took each commit, the one of the checkpoint's own version included.
     commit_modified_at: Mapping[int, datetime] = field(default_factory=dict)
     commit_bytes: Mapping[int, int] = field(default_factory=dict)
+    commit_tags: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def checkpoint_version(self) -> int | None:
@@ -286,19 +297,26 @@ class LogSegment:
         ]
         for version in self.commits:
             if not any(file.first <= version <= file.last for file in self.compactions):
-                size = self.commit_bytes[version]
-                files.append(ReplayedFile(version=version, key=commit_key(version), bytes=size))
+                size, tag = self.commit_bytes[version], self.commit_tags.get(version)
+                key = commit_key(version)
+                files.append(ReplayedFile(version=version, key=key, bytes=size, etag=tag))
         return tuple(sorted(files, key=lambda file: file.version))
 
 
 def find_segment(
-    store: Store, *, version: int | None = None, distrusted: Collection[str] = ()
+    store: Store,
+    *,
+    version: int | None = None,
+    distrusted: Collection[str] = (),
+    listing: LogListing | None = None,
 ) -> LogSegment:
     """Return the files of `version` (the newest if None).
 
     `distrusted` names checkpoint files that turned out to be unreadable: older ones, or all
-    commits, are read instead.
+    commits, are read instead. A `listing` of the whole log, where there is one, saves requests.
     """
+    if listing is not None:
+        return _segment(store, listing, version)
     hint = None if distrusted else read_last_checkpoint(store)
     if hint is not None and (version is None or hint.version <= version):
         listing = list_log(store, start=hint.version)
@@ -339,6 +357,7 @@ def _segment(store: Store, listing: LogListing, version: int | None) -> LogSegme
         compactions=_usable(listing.compactions, first, target),
         commit_modified_at={v: at for v, at in listing.commits.items() if first - 1 <= v <= target},
         commit_bytes={version: listing.commit_bytes[version] for version in commits},
+        commit_tags=listing.commit_tags,
     )
 
 
@@ -371,8 +390,7 @@ def _usable(
 
 
 def _raise_no_log(store: Store) -> NoReturn:
-    directories, _ = store.list_directory("")
-    if any(name.rstrip("/") == LOG_DIRECTORY for name in directories):
+    if store.has_directory(LOG_DIRECTORY):
         raise CorruptLogError(
             f"the log of {store.url} is empty: {LOG_DIRECTORY} holds neither a commit nor a "
             f"complete checkpoint",
@@ -390,7 +408,7 @@ def _raise_no_log(store: Store) -> NoReturn:
 def _raise_version_not_found(store: Store, listing: LogListing, version: int) -> NoReturn:
     # The listing may start at the newest checkpoint; what is before it can be asked for as well.
     earliest, latest = list_log(store).earliest_version, listing.last_version
-    known = f"versions {earliest} to {latest} are there"
+    known = f"it has versions {earliest} to {latest}"
     is_older = earliest is not None and version < earliest
     raise VersionNotFoundError(
         f"version {version} of {store.url} is not in the log; {known}",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import duckdb
 import pyarrow as pa
@@ -18,10 +19,11 @@ from lakehand.duckdb_pool import connect
 from lakehand.errors import CorruptFileError, CorruptLogError, ObjectNotFoundError, UnsafePathError
 from lakehand.expressions.literals import quote_string
 from lakehand.formats.delta.protocol.actions import checked_action, load_json, parse_commit
-from lakehand.formats.delta.protocol.names import LOG_DIRECTORY, sidecar_key
+from lakehand.formats.delta.protocol.names import LOG_DIRECTORY, commit_key, sidecar_key
 from lakehand.parquet.columns import quoted_list
 from lakehand.parquet.footer import read_local_footer
 from lakehand.storage.scratch import holds_wildcards
+from lakehand.temporary import held_directory, scratch_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -69,12 +71,15 @@ class LogFiles:
 
 @contextmanager
 def open_log_files(store: Store) -> Iterator[LogFiles]:
-    with TemporaryDirectory(prefix="lakehand-log-") as scratch:
+    # Tables are opened all the time: those of killed processes go with the next rewrite.
+    with held_directory(None, purpose="log", removes_abandoned=False) as scratch:
         yield LogFiles(store, Path(scratch))
 
 
 _SMALL_BYTES = 2**20
 _FILES_AT_A_TIME = 256
+#: Contents of commits that are kept for each store in use.
+_MAX_KNOWN_BYTES = 16 * 2**20
 _VERSION = "lakehandVersion"
 _USUAL_LINE_BYTES = 16 * 2**20
 
@@ -125,11 +130,60 @@ def gather_lines(store: Store, files: LogFiles, replayed: Sequence[ReplayedFile]
     )
 
 
+class _Contents:
+    """Contents of small commits in a bucket that were read before, for as long as a store is used.
+
+    An operation replays the log several times, and every commit is a request. The tag of a listing
+    tells whether a commit is still what was read.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: WeakKeyDictionary[Store, dict[str, tuple[str, bytes]]] = WeakKeyDictionary()
+
+    def get_many(self, store: Store, files: Sequence[ReplayedFile]) -> list[bytes]:
+        """Return the contents of commits; those that are not known under their tag are read."""
+        with self._lock:
+            known = self._known.setdefault(store, {})
+            missing = [file for file in files if known.get(file.key, ("",))[0] != file.etag]
+            found = {file.key: known[file.key][1] for file in files if file not in missing}
+        found |= zip(
+            (file.key for file in missing),
+            store.get_many([file.key for file in missing]),
+            strict=True,
+        )
+        with self._lock:
+            room = _MAX_KNOWN_BYTES - sum(len(text) for _, text in known.values())
+            for file in missing:
+                room -= len(found[file.key])
+                # A commit that was replaced since it was listed has another size or another tag.
+                if file.etag is not None and room > 0 and len(found[file.key]) == file.bytes:
+                    known[file.key] = file.etag, found[file.key]
+        return [found[file.key] for file in files]
+
+    def get_known(self, store: Store, key: str, etag: str | None) -> bytes | None:
+        """Return the content of a commit under this tag; None if it is not known."""
+        with self._lock:
+            tag, text = self._known.get(store, {}).get(key, ("", b""))
+        return text if tag == etag else None
+
+
+_CONTENTS = _Contents()
+
+
+def known_commit(store: Store, segment: LogSegment) -> bytes | None:
+    """Return the commit of the version of `segment` as it was read; None if it is not kept."""
+    return _CONTENTS.get_known(
+        store, commit_key(segment.version), segment.commit_tags.get(segment.version)
+    )
+
+
 def _merge(store: Store, small: Sequence[ReplayedFile], target: Path) -> Path:
-    with target.open("wb") as merged:
+    failure = f"the log of {store.url} cannot be copied to scratch"
+    with scratch_errors(target, failure), target.open("wb") as merged:
         for start in range(0, len(small), _FILES_AT_A_TIME):
             batch = small[start : start + _FILES_AT_A_TIME]
-            texts = store.get_many([file.key for file in batch])
+            texts = _CONTENTS.get_many(store, batch)
             for file, text in zip(batch, texts, strict=True):
                 merged.writelines(_with_version(store, file, text))
     return target

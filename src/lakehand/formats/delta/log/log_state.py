@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakehand import errors
-from lakehand.formats.delta.log.listing import LogSegment, find_segment
+from lakehand.formats.delta.log.listing import LogListing, LogSegment, find_segment
 from lakehand.formats.delta.protocol.actions import Metadata, Protocol
 from lakehand.formats.delta.protocol.features import uses_in_commit_timestamps
 from lakehand.observe import get_logger, log_event
@@ -88,13 +88,19 @@ T = TypeVar("T")
 _logger = get_logger(__name__)
 
 
-def load_soundly(store: Store, version: int | None, load: Callable[[LogSegment], T]) -> T:
+def load_soundly(
+    store: Store,
+    version: int | None,
+    load: Callable[[LogSegment], T],
+    *,
+    listing: LogListing | None = None,
+) -> T:
     """Return what `load` makes of the files of `version` (the newest if None).
 
     A checkpoint that cannot be read is passed over, and a log that is cleaned while it is read is
-    looked at again.
+    looked at again. A `listing` of the whole log, where there is one, is believed at first.
     """
-    segment = find_segment(store, version=version)
+    segment = find_segment(store, version=version, listing=listing)
     distrusted: set[str] = set()
     while True:
         try:

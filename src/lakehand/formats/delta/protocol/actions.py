@@ -357,7 +357,7 @@ def parse_commit(
             table=table,
             version=version,
             path=key,
-            hint=f"look at {key}; the table cannot be opened at or after this version without it",
+            hint=f"check {key}; the table cannot be opened at or after this version without it",
         ) from error
 
 

@@ -326,12 +326,17 @@ def row_rules(metadata: Metadata, schema: StructType, *, table: str) -> RowRules
     return rules
 
 
+def is_constraint(name: str) -> bool:
+    """Return whether a property is a CHECK constraint; its prefix may have any case."""
+    return name.lower().startswith(_CONSTRAINT_PREFIX)
+
+
 def constraints_of(metadata: Metadata) -> dict[str, str]:
     """Return the CHECK constraints by name."""
     return {
-        name.removeprefix(_CONSTRAINT_PREFIX): text
+        name[len(_CONSTRAINT_PREFIX) :]: text
         for name, text in sorted(metadata.configuration.items())
-        if name.startswith(_CONSTRAINT_PREFIX)
+        if is_constraint(name)
     }
 
 

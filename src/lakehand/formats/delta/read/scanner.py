@@ -27,7 +27,8 @@ from lakehand.parquet.columns import by_schema
 from lakehand.parquet.dictionaries import DictionaryDecoder
 from lakehand.parquet.footer_facts import check_size
 from lakehand.prove.digest import Digester, digest_query, placed_lanes_query, query_with_lanes
-from lakehand.storage.scratch import Portion, held_directory, local_portions
+from lakehand.storage.scratch import Portion, local_portions
+from lakehand.temporary import held_directory
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence

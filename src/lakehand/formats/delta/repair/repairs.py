@@ -152,19 +152,17 @@ _REPAIRS: Mapping[FileRepair, tuple[ChangeKind, _Parts]] = {
     "correct_deletion_count": ("statistics", _counted),
     "restore_deleted_rows": ("delete", _without_vectors),
 }
-#: What can be done about entries of files.
-FILE_REPAIRS: frozenset[FileRepair] = frozenset(_REPAIRS)
 
 
 _COMMITS_STAY = "commits are never changed once they are published"
 _NEEDS_CONSENT = "versions would be lost; allow it with --accept-data-loss"
 _WHY_SUMS_STAY: Mapping[ConsentName, str] = {
     "accept_changed_files": "it says that the log has changed since it was written, so the log may"
-    " have lost something: compare the log with a backup; --accept-changed-files takes the log as"
-    " it is and moves the checksum out of the way",
+    " have lost something: compare the log with a backup; --accept-changed-files accepts the"
+    " current log and moves the checksum out of the log",
     "accept_data_loss": "it was written with a version that is not in the log, so a commit may be"
-    " lost: bring it back from a backup; --accept-data-loss gives it up and moves the checksum out"
-    " of the way",
+    " lost: restore it from a backup; --accept-data-loss accepts the loss and moves the checksum"
+    " out of the log",
 }
 _UNREPAIRABLE = {
     "malformed_commit": _COMMITS_STAY,
@@ -322,7 +320,7 @@ def _repairs(log: LogExamination, plan: LogPlan) -> Iterator[Repair]:
             loses=f"{lost}, with what was written in them; their files stay until a vacuum",
         )
     if plan.needless:
-        message = "set aside what no version needs, and what misleads readers"
+        message = "back up and remove log files that no version needs, or that mislead readers"
         yield Repair(name="set_aside", message=message, paths=plan.needless)
     if plan.checkpoint is not None:
         message = f"write the checkpoint of version {plan.checkpoint:,} again from the commits"
@@ -371,7 +369,7 @@ def _reason(
         asked = _sum_consent(log, finding)
         return (None, None) if asked is None else (_WHY_SUMS_STAY[asked], asked)
     if finding.name in _POINTERS and _is_held(log, consent):
-        return "it points to a checkpoint that stays as it is", "accept_data_loss"
+        return "it points to a checkpoint that is not changed", "accept_data_loss"
     if finding.name in _CHECKPOINTS and finding.path not in gone:
         return _why_checkpoint_stays(log, finding)
     if finding.version is not None and _is_forgotten(finding.version, plan):
@@ -383,11 +381,11 @@ def _why_checkpoint_stays(
     log: LogExamination, finding: Finding
 ) -> tuple[str | None, ConsentName | None]:
     if finding.name == "incomplete_checkpoint":
-        return "it is younger than a day, so somebody may be writing it", None
+        return "it is younger than a day, so another process may be writing it", None
     found = (bad.extra for bad in log.bad if bad.files.keys[0] == finding.path)
     extra = next(found, None)
     if extra is None:
-        return "the versions that it stands for cannot be put together without it", None
+        return "without it, its versions cannot be read", None
     reason = (
         f"it has {extra} that the commits lack, which readers would lose with it: compare the"
         " commits with a backup; --accept-data-loss writes it again from them"

@@ -153,10 +153,17 @@ def protected_files(
     if from_version is not None:
         oldest = min(oldest, max(from_version, listing.earliest_version or 0))
     named = Named(store)
-    load_soundly(store, oldest, lambda segment: _take_oldest(named, store, segment, since))
+    load_soundly(
+        store, oldest, lambda segment: _take_oldest(named, store, segment, since), listing=listing
+    )
     _take_added(named, store, listing, after=oldest, newest=newest)
     if newest > oldest:
-        load_soundly(store, newest, lambda segment: _take_newest(named, store, segment, since))
+        load_soundly(
+            store,
+            newest,
+            lambda segment: _take_newest(named, store, segment, since),
+            listing=listing,
+        )
     pinned = Named(store)
     if from_version is not None:
         # A stream reads commits one by one, also those before the first version that can be put
@@ -164,7 +171,9 @@ def protected_files(
         before = tuple(v for v in sorted(listing.commits) if from_version < v <= oldest)
         pinned.take_commits(listing, before, kinds=("add", "remove"))
     for version in sorted(set(pinned_versions)):
-        load_soundly(store, version, lambda segment: _take_pinned(pinned, store, segment))
+        load_soundly(
+            store, version, lambda segment: _take_pinned(pinned, store, segment), listing=listing
+        )
     return _protection(named, pinned, oldest=oldest, newest=newest)
 
 
@@ -189,7 +198,7 @@ def _protection(named: Named, pinned: Named, *, oldest: int, newest: int) -> Pro
 
 def _oldest_version(store: Store, listing: LogListing, since: datetime) -> int:
     try:
-        return version_at(store, since)
+        return version_at(store, since, listing=listing)
     except VersionNotFoundError:
         earliest = listing.earliest_version
         # The log begins with the table, so there was no other version.

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lakehand._version import __version__
+from lakehand.errors import (
+    ObjectChangedError,
+    ObjectNotFoundError,
+    RefusedError,
+    StorageError,
+    StoreUnreachableError,
+)
 from lakehand.formats.delta.protocol.features import ROW_ID_PROPERTY, ROW_VERSION_PROPERTY
 from lakehand.formats.delta.protocol.schema import physical_name
 from lakehand.formats.delta.statistics.merge import StatisticsRules, merge_statistics
@@ -19,6 +27,7 @@ from lakehand.formats.delta.write.context import (
 )
 from lakehand.formats.worker import CopiedFile, Copies, NotCopyable, WriteSpec
 from lakehand.model.work import DataFile, StagedFile
+from lakehand.observe import get_logger, log_event
 from lakehand.parquet.copyable import (
     CODECS,
     copy_class,
@@ -39,6 +48,7 @@ from lakehand.parquet.footer_bounds import leaf_bounds
 from lakehand.parquet.footer_facts import check_row_count, check_size
 from lakehand.parquet.leaves import leaves
 from lakehand.parquet.row_group_copy import Source, copy_row_groups, divide
+from lakehand.storage.objects import NotComposable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -46,7 +56,10 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.write.context import WriteContext
     from lakehand.parquet.copyable import CopyClass
     from lakehand.parquet.footer import Footer
+    from lakehand.parquet.row_group_copy import Copied
+    from lakehand.storage.s3_composer import S3Composer
 
+_logger = get_logger(__name__)
 _PARALLEL_READS = 16
 #: A file of several codecs, or of none, is no pattern for new ones.
 _KEPT_CODECS = frozenset(CODECS) - {"uncompressed"}
@@ -84,12 +97,69 @@ class DeltaCopier:
             raise NotCopyable(reason)
         directory = self.output_directory(files)
         prefix = f"{directory}/{stem}" if directory else stem
+        composed, streamed_because = self._try_composing(files, sources, prefix, target_file_bytes)
+        if composed is not None:
+            yield composed
+            return
         with ExitStack() as until_durable:
             copied = tuple(
                 _copy(self.context, part, f"{prefix}-{number:05d}.parquet", until_durable)
                 for number, part in enumerate(_parts(files, sources, target_file_bytes))
             )
-            yield Copies(files=copied, input_rows=sum(source.footer.rows for source in sources))
+            yield Copies(
+                files=copied,
+                input_rows=_rows_of(sources),
+                streamed_because=streamed_because,
+            )
+
+    def _try_composing(
+        self,
+        files: Sequence[DataFile],
+        sources: Sequence[Source],
+        prefix: str,
+        target_file_bytes: int,
+    ) -> tuple[Copies | None, str | None]:
+        """Return files that the store wrote by itself; else None, and why not if it is asked to."""
+        asked = self.spec.server_side_copy if self.spec else "never"
+        if asked == "never" or (asked == "auto" and not self.context.store.may_compose):
+            return None, None
+        try:
+            return self._compose(files, sources, prefix, target_file_bytes), None
+        except NotComposable as reason:
+            if asked == "always":
+                raise RefusedError(
+                    f"these row groups cannot be copied on the server: {reason}",
+                    feature="server_side_copy",
+                    hint="set server_side_copy to auto; nothing was changed",
+                ) from reason
+            message = "Row groups are streamed through the task: %s"
+            log_event(_logger, logging.INFO, "server_side_copy_declined", message, reason)
+            return None, str(reason)
+
+    def _compose(
+        self,
+        files: Sequence[DataFile],
+        sources: Sequence[Source],
+        prefix: str,
+        target_file_bytes: int,
+    ) -> Copies:
+        """Have the store write the new files; NotComposable if it cannot, or cannot prove it."""
+        from lakehand.parquet.composed_copy import find_movable  # loads NumPy
+
+        store = self.context.store
+        try:
+            with store.composer() as composer:
+                movable = find_movable(composer, store, sources)
+                copied = tuple(
+                    _composed(self.context, composer, part, f"{prefix}-{number:05d}.parquet")
+                    for number, part in enumerate(_parts(files, movable, target_file_bytes))
+                )
+        except (ObjectNotFoundError, ObjectChangedError, StoreUnreachableError):
+            raise
+        except StorageError as error:
+            raise NotComposable(f"the store refuses: {error.message}") from error
+        moved = tuple(source.movable for source in movable if source.movable is not None)
+        return Copies(files=copied, input_rows=_rows_of(sources), moved=moved)
 
 
 def _as_data_file(staged: StagedFile) -> DataFile:
@@ -198,25 +268,46 @@ def _parts(
     ]
 
 
+def _rows_of(sources: Sequence[Source]) -> int:
+    return sum(source.footer.rows for source in sources)
+
+
 def _copy(context: WriteContext, part: _Part, key: str, until_durable: ExitStack) -> CopiedFile:
-    inputs, sources = [file for file, _ in part], [source for _, source in part]
-    footers = [source.footer for source in sources]
-    writer = f"lakehand version {__version__}"
     sink = until_durable.enter_context(context.store.open_writer(key))
-    copied = copy_row_groups(
-        sources,
-        sink,
-        created_by=merged_created_by(footers, writer=writer),
-        key_values=merged_key_values(footers),
-    )
+    copied = copy_row_groups([source for _, source in part], sink, **_file_facts(part))
     sink.publish()
+    return _copied_file(context, part, key, copied, sink.tell())
+
+
+def _composed(context: WriteContext, composer: S3Composer, part: _Part, key: str) -> CopiedFile:
+    from lakehand.parquet.composed_copy import compose_row_groups
+
+    sources = [source for _, source in part]
+    copied = compose_row_groups(composer, context.store, key, sources, **_file_facts(part))
+    assert copied.composition is not None  # noqa: S101  it was composed
+    return _copied_file(context, part, key, copied, copied.composition.stored.bytes)
+
+
+def _file_facts(part: _Part) -> dict[str, Any]:
+    footers = [source.footer for _, source in part]
+    writer = f"lakehand version {__version__}"
+    return {
+        "created_by": merged_created_by(footers, writer=writer),
+        "key_values": merged_key_values(footers),
+    }
+
+
+def _copied_file(
+    context: WriteContext, part: _Part, key: str, copied: Copied, size: int
+) -> CopiedFile:
+    inputs, sources = [file for file, _ in part], [source for _, source in part]
     rules = context.statistics_rules()
     texts = [_statistics(file, source, rules) for file, source in part]
     stats = merge_statistics(texts, [source.rows for source in sources], rules)
     values = partition_values_of(context, inputs)
     staged = StagedFile(
         path=key,
-        bytes=sink.tell(),
+        bytes=size,
         rows=copied.rows,
         native={"partitionValues": values, "stats": stats},
     )

@@ -1,0 +1,146 @@
+"""Short trials of the fault campaign, and what it does when rows are lost."""
+
+from __future__ import annotations
+
+import os
+import random
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from campaign.bench import Bench
+from campaign.ledger import Entry, Ledger
+from campaign.power import Disk, remember
+from campaign.report import describe, publish
+from campaign.rounds import KINDS, Round, Trial, Verb, draw_trial
+from campaign.shrink import shrink, write_script
+from campaign.trials import Subject, TrialError
+
+
+@pytest.fixture
+def bench(tmp_path):
+    with Bench(tmp_path) as made:
+        yield made
+
+
+@pytest.mark.parametrize("kind", ["local", "faults", "power", "disk"])
+def test_a_short_trial_finds_all_rows(bench, kind):
+    counts = bench.run(draw_trial(kind, 3, rounds=3))
+
+    assert counts["operations"] >= 3
+    assert counts["rows_compared"] > 0
+
+
+@pytest.mark.server
+def test_a_short_trial_on_s3_finds_all_rows(bench, s3_server):
+    assert bench.run(draw_trial("s3", 3, rounds=3))["faults"] > 0
+
+
+@pytest.mark.parametrize(
+    ("luck", "left"),
+    [
+        ((0.0, 0.0), {"old": "1", "entry synced": ""}),
+        ((1.0, 0.0), {"old": "1", "entry synced": "", "content synced": "3", "unsynced": ""}),
+        ((1.0, 1.0), {"old": "2", "entry synced": "4", "content synced": "3", "unsynced": "5"}),
+    ],
+)
+def test_a_power_cut_leaves_what_was_synced(tmp_path, monkeypatch, luck, left):
+    root = tmp_path / "table"
+    root.mkdir()
+    (root / "old").write_text("1")
+    disk = Disk(root, tmp_path / "synced", random.Random(1))
+    monkeypatch.setattr(disk, "draw_luck", lambda: luck)
+    disk.sync()
+    (root / "old").write_text("2")
+    for name, text in (("entry synced", "4"), ("content synced", "3")):
+        (root / name).write_text(text)
+        descriptor = os.open(root / name if name == "content synced" else root, os.O_RDONLY)
+        remember(disk.memory, descriptor)
+        os.close(descriptor)
+    (root / "unsynced").write_text("5")
+
+    disk.cut()
+
+    assert {path.name: path.read_text() for path in root.iterdir()} == left
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(100, 105))
+def test_trials_of_every_kind(bench, kind, seed):
+    bench.run(draw_trial(kind, seed))
+
+
+def test_a_trial_is_the_same_after_it_was_stored():
+    for kind in ("local", "s3", "lance"):
+        trial = draw_trial(kind, 5)
+        assert Trial.from_json(trial.to_json()) == trial
+        assert trial == draw_trial(kind, 5)
+        assert trial != draw_trial(kind, 6)
+
+
+@contextmanager
+def losing_a_row(subject):
+    """Delete a row that the model does not know of, as a defect of a verb would."""
+    yield
+    subject.direct.open().delete(where="id = 1")
+
+
+@pytest.fixture
+def lossy(bench, monkeypatch):
+    """A bench on whose tables `checkpoint` loses a row."""
+    run = Subject._run_verb
+
+    def run_and_lose(self, one, place):
+        if one.verb.name == "checkpoint":
+            self.shortage = lambda: losing_a_row(self)
+        run(self, one, place)
+
+    monkeypatch.setattr(Subject, "_run_verb", run_and_lose)
+    return bench
+
+
+def test_a_lost_row_is_found_and_the_trial_made_short(lossy, tmp_path):
+    compact = Round(verb=Verb(name="compact"), fate="end", moment=0, before=(0,))
+    rounds = (compact, replace(compact, before=(1,), verb=Verb(name="checkpoint")))
+    trial = Trial(kind="local", seed=9, traits=(), rounds=rounds)
+
+    with pytest.raises(TrialError, match=r"1 missing \[\(1, 1\)\]"):
+        lossy.run(trial)
+    short = shrink(lossy, trial)
+
+    assert [one.verb.name for one in short.rounds] == ["checkpoint"]
+    assert short.rounds[0].before == (0, 1)
+    script = write_script(tmp_path, short, "TrialError: lost")
+    assert "# TrialError: lost" in script.read_text()
+    assert (tmp_path / "local-9.json").exists()
+
+
+def test_a_campaign_goes_on_behind_the_last_seed_and_reports_what_it_counted(tmp_path):
+    published = tmp_path / "published.json"
+    ledger = Ledger(tmp_path / "ledger.jsonl", published=published)
+    assert ledger.next_seed("s3") == 0
+    known = {"revision": "abc", "seconds": 2.0}
+    counts = {"kills": 3, "killed after commit-put": 2, "verb compact": 5, "error CONFLICT": 1}
+    ledger.add(Entry(kind="s3", seed=4, counts=counts, **known))
+    ledger.add(Entry(kind="local", seed=0, counts={"kills": 1}, failure="lost", **known))
+    assert (ledger.next_seed("s3"), ledger.next_seed("local")) == (5, 1)
+
+    first = ledger.publish()
+    assert ledger.entries() == []
+    assert (ledger.next_seed("s3"), ledger.next_seed("local")) == (5, 1)
+    assert ledger.totals() == first
+    ledger.add(Entry(kind="s3", seed=5, counts={"kills": 1}, **known))
+    assert ledger.publish()["s3"]["kills"] == 4
+
+    assert "by what was killed: after commit-put 2." in describe(ledger.totals())
+    page = tmp_path / "page.md"
+    marks = "<!-- campaign: written by tests/campaign -->\nold\n<!-- end of campaign -->"
+    page.write_text(f"a\n{marks}\nb\n")
+    publish(ledger.totals(), page)
+    publish(ledger.totals(), page)
+    assert page.read_text().startswith("a\n")
+    assert page.read_text().endswith("<!-- end of campaign -->\nb\n")
+    assert "old" not in page.read_text()
+    assert page.read_text().count("| s3 | 2 |") == 1
