@@ -112,30 +112,31 @@ class Crowd:
                 self._diary.count("compact")
 
 
-def states(diary: Diary) -> dict[int, dict[int, str]]:
-    """Return what the table must hold at each number."""
-    current: dict[int, str] = {}
-    found = {0: {}}
-    for sequence, keys, value in sorted(diary.changes, key=lambda change: change[0]):
-        for key in keys:
-            if value is None:
-                current.pop(key, None)
-            else:
-                current[key] = value
-        found[sequence] = dict(current)
-    return found
-
-
 def check(diary: Diary) -> dict[int, str]:
     """Hold everything that was seen against the model; return what is there in the end."""
-    model = states(diary)
-    assert sorted(model) == list(range(len(model))), "a number was given twice, or lost"
-    for sequence, key, seen in diary.sights:
-        expected = model[sequence]
+    changes = sorted(diary.changes, key=lambda change: change[0])
+    numbers = [sequence for sequence, _, _ in changes]
+    assert numbers == list(range(1, len(changes) + 1)), "a number was given twice, or lost"
+    current: dict[int, str] = {}
+    done = 0
+    for sequence, key, seen in sorted(diary.sights, key=lambda sight: sight[0]):
+        apply(changes[done:sequence], current)
+        done = sequence
+        expected = current
         if key is not None:
-            expected = {key: expected[key]} if key in expected else {}
+            expected = {key: current[key]} if key in current else {}
         assert seen == sorted(expected.items()), f"at {sequence}, key {key}"
-    return model[max(model)]
+    apply(changes[done:], current)
+    return current
+
+
+def apply(changes, rows: dict[int, str]) -> None:
+    for _, keys, value in changes:
+        for key in keys:
+            if value is None:
+                rows.pop(key, None)
+            else:
+                rows[key] = value
 
 
 def live(folder, *, lives: int, seconds: float, seed: int) -> Diary:

@@ -7,7 +7,9 @@ import logging
 import os
 import resource
 import signal
+import stat
 import threading
+import time
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -37,8 +39,12 @@ def open_log(folder, *, committed=-1, segment_bytes=LARGE, syncs=True):
     return log, [(epoch, r.sequence, ids(r.content)) for epoch, r in records]
 
 
+def encoded(*numbers):
+    return encode([pa.record_batch({"id": list(numbers)})])
+
+
 def content(*numbers):
-    return encode(pa.table({"id": list(numbers)}))
+    return encoded(*numbers).content
 
 
 def ids(buffer):
@@ -426,7 +432,7 @@ def test_many_changes_share_one_sync(tmp_path, monkeypatch):
     seen = []
     journal = Journal(log, seen.extend, last=0)
     threads = [
-        threading.Thread(target=journal.commit, args=(Kind.ROWS, content(n))) for n in range(30)
+        threading.Thread(target=journal.commit, args=(Kind.ROWS, encoded(n))) for n in range(30)
     ]
     for thread in threads:
         thread.start()
@@ -440,6 +446,69 @@ def test_many_changes_share_one_sync(tmp_path, monkeypatch):
     assert replayed == [(entry.sequence, entry.rows["id"].to_pylist()) for entry in seen]
 
 
+def test_callers_of_the_last_group_are_waited_for(tmp_path, monkeypatch):
+    """Without it, half of them would be in one group and half in the next: twelve syncs."""
+    log, _ = open_log(tmp_path)
+    syncs = []
+    monkeypatch.setattr(os, "fdatasync", lambda _: (syncs.append(1), time.sleep(0.1)))
+    monkeypatch.setattr("lakehand.hot.journal._LONGEST_WAIT_SECONDS", 1)
+    journal = Journal(log, lambda _: None, last=0)
+
+    def commit():
+        for number in range(6):
+            journal.commit(Kind.ROWS, encoded(number))
+
+    threads = [threading.Thread(target=commit) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert 6 <= len(syncs) <= 9
+
+
+def test_a_lone_caller_waits_for_nobody(tmp_path, monkeypatch):
+    log, _ = open_log(tmp_path)
+    monkeypatch.setattr(os, "fdatasync", lambda _: time.sleep(0.01))
+    monkeypatch.setattr(Journal, "_wait_for_others", lambda *_: pytest.fail("it waits"))
+    journal = Journal(log, lambda _: None, last=0)
+
+    assert [journal.commit(Kind.ROWS, encoded(n)) for n in range(3)] == [1, 2, 3]
+
+
+_TEXT = pa.dictionary(pa.int8(), pa.string())
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        pytest.param(pa.int64(), [1, None, 3], id="integers"),
+        pytest.param(pa.string(), ["a", None, "ccc"], id="strings"),
+        pytest.param(pa.string_view(), ["a", None, "longer than twelve"], id="views"),
+        pytest.param(pa.list_(pa.decimal128(20, 2)), [[1], None, []], id="lists"),
+        pytest.param(pa.struct([("a", pa.bool_())]), [{"a": True}, None, {}], id="structs"),
+        pytest.param(pa.null(), [None, None, None], id="nulls"),
+        pytest.param(pa.uuid(), [b"0" * 16, None, b"1" * 16], id="extension"),
+        pytest.param(_TEXT, ["a", None, "b"], id="dictionary"),
+        pytest.param(pa.list_(_TEXT), [["a"], None, ["b"]], id="nested dictionary"),
+    ],
+)
+def test_changes_are_encoded_as_arrow_does_it(kind, values):
+    schema = pa.schema([pa.field("x", kind, metadata={"k": "v"})], metadata={"m": "n"})
+    array = pa.array(values * 5, kind)
+    batches = [pa.record_batch([array.slice(start, 4)], schema=schema) for start in (1, 5, 9)]
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+
+    found = encode(batches)
+
+    assert found.content.equals(sink.getvalue())
+    assert found.rows.equals(pa.Table.from_batches(batches), check_metadata=True)
+    assert decode(found.content).equals(found.rows, check_metadata=True)
+
+
 def test_everybody_in_a_group_is_told_that_it_failed(tmp_path, monkeypatch):
     log, _ = open_log(tmp_path)
     journal = Journal(log, lambda _: None, last=0)
@@ -448,7 +517,7 @@ def test_everybody_in_a_group_is_told_that_it_failed(tmp_path, monkeypatch):
 
     def commit():
         try:
-            journal.commit(Kind.ROWS, content(1))
+            journal.commit(Kind.ROWS, encoded(1))
         except HotLogError as error:
             failures.append(error)
 
@@ -466,6 +535,19 @@ def test_a_log_is_open_once(tmp_path):
         DirectoryLock(tmp_path)
     lock.release()
     DirectoryLock(tmp_path).release()
+
+
+def test_no_other_user_can_enter_a_new_log(tmp_path, usual_umask):
+    DirectoryLock(tmp_path / "logs" / "events").release()
+
+    assert stat.S_IMODE((tmp_path / "logs" / "events").stat().st_mode) == 0o700
+
+
+def test_a_directory_that_was_made_for_a_log_keeps_its_mode(tmp_path):
+    tmp_path.chmod(0o750)
+    DirectoryLock(tmp_path).release()
+
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o750
 
 
 def test_a_log_knows_which_table_and_key_it_is_of(tmp_path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -164,10 +164,13 @@ class ColdTable:
         ):
             return entry
         fitted = [self._target.fit(batch) for batch in rows.to_batches()]
-        return replace(entry, rows=pa.Table.from_batches(fitted))
+        return entry._replace(rows=pa.Table.from_batches(fitted))
 
     def _require_all_columns(self, schema: pa.Schema) -> None:
-        given, head = {name.lower() for name in schema.names}, self._target.head
+        head = self._target.head
+        if schema.names == head.schema.names:
+            return
+        given = {name.lower() for name in schema.names}
         missing = tuple(
             f"column {name!r} is missing"
             for name in head.schema.names

@@ -111,7 +111,7 @@ class Flusher:
         self._thread: threading.Thread | None = None
 
     def add(self, table: HotTable) -> None:
-        """Look after a table from now on."""
+        """Flush a table in the background from now on."""
         with self._lock:
             if self._thread is None:
                 thread = threading.Thread(target=self._run, name="lakehand-hot", daemon=True)
@@ -120,7 +120,7 @@ class Flusher:
             self._tables.append(table)
 
     def remove(self, table: HotTable) -> None:
-        """Look after a table no longer; work on it that is under way is not waited for."""
+        """Stop flushing a table; does not wait for a flush that is running."""
         with self._lock:
             if table in self._tables:
                 self._tables.remove(table)
@@ -132,8 +132,8 @@ class Flusher:
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
-    def note_change(self) -> None:
-        """Note that memory has grown."""
+    def note_changes(self) -> None:
+        """Note that memory has grown; once per group of changes, by the thread that wrote it."""
         if self._is_over() or self._unmerged_changes() >= self._delta_entries:
             self._wake.set()
 

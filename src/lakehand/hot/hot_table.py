@@ -13,8 +13,6 @@ import warnings
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-import pyarrow as pa
-
 from lakehand.catalogs import open_named_store
 from lakehand.errors import BackpressureError, HotTierError, ValidationError, WriteTimeoutError
 from lakehand.hot.flusher import Flusher
@@ -32,6 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
+
+    import pyarrow as pa
 
     from lakehand.hot.layers import Memtable
     from lakehand.model.reports import OperationReport
@@ -176,7 +176,7 @@ class HotTable:
         batches = [cold.fit(batch, is_whole=bool(self._key)) for batch in batches_of(data)]
         if not any(batch.num_rows for batch in batches):
             return self._parts.layers.sequence
-        return self._take(Kind.ROWS, pa.Table.from_batches(batches))
+        return self._take(Kind.ROWS, batches)
 
     def upsert(self, data: Any) -> int:
         """Replace rows with the same keys, or add new ones: see `append`."""
@@ -193,7 +193,7 @@ class HotTable:
         rows = self._keys_of(keys)
         if not rows.num_rows:
             return self._parts.layers.sequence
-        return self._take(Kind.DELETED_KEYS, rows)
+        return self._take(Kind.DELETED_KEYS, rows.to_batches())
 
     def _keys_of(self, keys: Any) -> pa.Table:
         schema = self._parts.cold.schema
@@ -211,17 +211,15 @@ class HotTable:
             message = f"{verb} needs a key: the hot table of {self.url} was opened without one"
             raise ValidationError(message, field="key")
 
-    def _take(self, kind: Kind, rows: pa.Table) -> int:
-        parts, content = self._parts, encode(rows)
+    def _take(self, kind: Kind, batches: Sequence[pa.RecordBatch]) -> int:
+        parts, encoded = self._parts, encode(batches)
         budget = self._flusher.budget
         try:
-            budget.take(content.size, wait_seconds=self._wait_seconds)
+            budget.take(encoded.content.size, wait_seconds=self._wait_seconds)
         except BackpressureError as error:
             raise error from self.last_error
         # If this is interrupted, another thread may take the change: the journal frees its memory.
-        sequence = parts.journal.commit(kind, content)
-        self._flusher.note_change()
-        return sequence
+        return parts.journal.commit(kind, encoded)
 
     # Reading
 
@@ -255,7 +253,7 @@ class HotTable:
         """Flush all changes to the cold table: write, commit, and only then drop them.
 
         A flush that fails has lost nothing, and can be made again. WriteTimeoutError: it is not
-        done within `write_timeout`, and goes on; the next call waits for it.
+        done within `write_timeout`, and continues; the next call waits for it.
         """
         return self._flush()
 

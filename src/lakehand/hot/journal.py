@@ -1,7 +1,9 @@
 """Group commit of changes: logged in groups, then visible, all in one order.
 
 A caller that finds no other thread writing writes all waiting changes, with one sync of the disk,
-and the other callers wait for it. So the slower the disk is, the more changes share a sync.
+and the other callers wait for it. Then the turn goes to the first of those that came since. It
+waits for the callers of the last group to come back, for half as long as a sync takes at most. So
+the slower the disk is, the more changes share a sync, and a lone caller never waits.
 
 The thread that writes may be interrupted at any place. Changes that are in the log become visible
 even then, so that memory and log hold the same; and the turn to write is always passed on.
@@ -10,29 +12,46 @@ even then, so that memory and log hold the same; and the turn to write is always
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from lakehand.errors import HotTierError
-from lakehand.hot.segments import Entry, Kind, decode
+from lakehand.hot.segments import Entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    import pyarrow as pa
+
+    from lakehand.hot.segments import Encoded, Kind
     from lakehand.hot.write_ahead_log import WriteAheadLog
 
+#: A shorter wait costs more than it brings: a thread sleeps no less than this.
+_SHORTEST_WAIT_SECONDS = 50e-6
+#: Of a disk that is this slow a short wait is enough.
+_LONGEST_WAIT_SECONDS = 1e-3
 
-@dataclass(kw_only=True, slots=True, eq=False)
+
 class _Ticket:
-    """A change that a caller waits for, or a turn to write without one."""
+    """A change that a caller waits for."""
 
-    content: pa.Buffer
-    entry: Entry | None = None
-    is_done: bool = False
-    failure: BaseException | None = None
+    __slots__ = ("content", "entry", "failure", "is_done", "signal")
+
+    def __init__(self, content: pa.Buffer) -> None:
+        self.content = content
+        self.entry: Entry | None = None
+        self.is_done = False
+        self.failure: BaseException | None = None
+        #: Locked until there is something to look at. Cheaper than a condition, of which each wait
+        #: makes such a lock, and all who wait would be woken for each.
+        self.signal = threading.Lock()
+        self.signal.acquire()
+
+    def wake(self) -> None:
+        """Let the caller look. To be called with the journal's lock; any number of times."""
+        if self.signal.locked():
+            self.signal.release()
 
 
 class Journal:
@@ -57,59 +76,80 @@ class Journal:
         self._last = last
         # Entered by itself: a thread interrupted while it leaves a condition may keep its lock.
         self._lock = threading.Lock()
-        self._turn = threading.Condition(self._lock)
+        self._idle = threading.Condition(self._lock)
         self._waiting: list[_Ticket] = []
-        #: Whose turn it is to write, and what.
+        #: Whose turn it is to write, and what. If it is None, nothing waits.
         self._writer: _Ticket | None = None
         self._group: list[_Ticket] = []
+        #: How many callers there were in and behind the last group, and how long its write took.
+        self._expected = 1
+        self._write_seconds = 0.0
         #: Held by callers that add changes, and by `paused`.
         self._gate = threading.Lock()
         self._is_closed = False
 
-    def commit(self, kind: Kind, content: pa.Buffer) -> int:
+    def commit(self, kind: Kind, encoded: Encoded) -> int:
         """Log a change, make it visible, and return its sequence.
 
         Raises as `WriteAheadLog.write` does. A caller that is interrupted does not know whether the
         change was taken; it is both in the log and visible, or neither.
         """
-        ticket = _Ticket(content=content)
+        ticket = None
         try:
-            entry = self._queue(ticket, kind)
-            with self._lock:
-                self._turn.wait_for(lambda: ticket.is_done or self._writer is None)
-                if not ticket.is_done:
-                    self._take_turn(ticket)
-            self._write_as(ticket)
+            ticket = _Ticket(encoded.content)
+            sequence = self._queue(ticket, kind, encoded.rows)
+            while not ticket.is_done:
+                if self._writer is ticket:
+                    self._write_as(ticket)
+                else:
+                    ticket.signal.acquire()
         except BaseException as error:
-            self._leave(ticket, error)
+            if ticket is None:
+                self._on_refused(encoded.content.size)
+            else:
+                self._leave(ticket, error)
             raise
         if ticket.failure is not None:
             raise ticket.failure
-        return entry.sequence
+        return sequence
 
-    def _queue(self, ticket: _Ticket, kind: Kind) -> Entry:
-        rows, size = decode(ticket.content), ticket.content.size
+    def _queue(self, ticket: _Ticket, kind: Kind, rows: pa.Table) -> int:
         with self._gate, self._lock:
             if self._is_closed:
                 raise HotTierError("the hot table was closed; nothing of this change was taken")
-            self._last += 1
-            ticket.entry = entry = Entry(sequence=self._last, kind=kind, rows=rows, bytes=size)
+            self._last = sequence = self._last + 1
+            ticket.entry = Entry(sequence, kind, rows, ticket.content.size)
             self._waiting.append(ticket)
-        return entry
-
-    def _take_turn(self, ticket: _Ticket) -> None:
-        self._group, self._waiting, self._writer = self._waiting, [], ticket
+            if self._writer is None:
+                self._writer = ticket
+            elif len(self._waiting) == self._expected:
+                self._writer.wake()
+        return sequence
 
     def _write_as(self, ticket: _Ticket) -> None:
-        """Write the group, if it is the turn of `ticket`, and give the turn back."""
-        if self._writer is not ticket:
-            return
+        """Write all that waits, as it is the turn of `ticket`, and pass the turn on."""
+        if len(self._waiting) < self._expected:
+            self._wait_for_others(ticket)
+        with self._lock:
+            self._group, self._waiting = self._waiting, []
         entries = [_entry(member) for member in self._group]
         if self._log is not None:
+            started = time.perf_counter()
             pairs = zip(entries, self._group, strict=True)
             self._log.write([(entry.kind, entry.sequence, m.content) for entry, m in pairs])
+            self._write_seconds = time.perf_counter() - started
         self._publish(entries)
-        self._give_back(ticket, None)
+        self._expected = len(self._group) + len(self._waiting)
+        self._pass_on(ticket, None)
+
+    def _wait_for_others(self, ticket: _Ticket) -> None:
+        """Let callers of the last group join this one: they wait for a sync anyway."""
+        limit = min(self._write_seconds / 2, _LONGEST_WAIT_SECONDS)
+        if limit >= _SHORTEST_WAIT_SECONDS:
+            # It was unlocked to hand over the turn, or never locked again since.
+            ticket.signal.acquire(blocking=False)
+            if len(self._waiting) < self._expected:
+                ticket.signal.acquire(timeout=limit)
 
     def _leave(self, ticket: _Ticket, error: BaseException) -> None:
         """End a call that `error` has interrupted: its caller no longer waits."""
@@ -118,12 +158,18 @@ class Journal:
                 self._waiting = [other for other in self._waiting if other is not ticket]
                 self._on_refused(ticket.content.size)
             if self._writer is not ticket:
-                return  # the thread that writes the change tells the outcome
-        self._give_back(ticket, self._settle(error))
+                # The thread that writes the change tells the outcome. It may have got the turn from
+                # this one, and be asleep.
+                if self._writer is not None:
+                    self._writer.wake()
+                return
+        self._pass_on(ticket, self._settle(error))
 
     def _settle(self, error: BaseException) -> BaseException | None:
         """Make the group visible if the log has it; else return what its members are told."""
         entries, log = [_entry(member) for member in self._group], self._log
+        if not entries:
+            return None
         if log is not None and log.sequence < entries[-1].sequence:
             return error if isinstance(error, Exception) else _interrupted(log, error)
         try:
@@ -135,15 +181,25 @@ class Journal:
             return second
         return None
 
-    def _give_back(self, ticket: _Ticket, failure: BaseException | None) -> None:
+    def _pass_on(self, ticket: _Ticket, failure: BaseException | None) -> None:
+        """Tell the group how it ended, and give the turn to the first that waits now.
+
+        It may be called again, if it was interrupted.
+        """
         with self._lock:
             for member in self._group:
                 if failure is not None and not member.is_done:
                     self._on_refused(member.content.size)
                 member.failure, member.is_done = failure, True
-            self._turn.notify_all()
+                member.wake()
             if self._writer is ticket:
-                self._writer, self._group = None, []
+                following = self._waiting[0] if self._waiting else None
+                self._group = []
+                self._writer = following
+                if following is not None:
+                    following.wake()
+                else:
+                    self._idle.notify_all()
 
     def close(self) -> None:
         """Take no more changes. To be called while the journal is paused."""
@@ -152,24 +208,10 @@ class Journal:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Let no change be on its way within the block; all before it are visible."""
-        ticket = _Ticket(content=pa.py_buffer(b""))
         with self._gate:
-            self._write_waiting(ticket)
-            yield
-
-    def _write_waiting(self, ticket: _Ticket) -> None:
-        """Wait until no thread writes, and write what still waits."""
-        try:
             with self._lock:
-                self._turn.wait_for(lambda: self._writer is None)
-                if self._waiting:
-                    self._take_turn(ticket)
-            self._write_as(ticket)
-        except BaseException as error:
-            is_told = self._writer is ticket and isinstance(error, Exception)
-            self._leave(ticket, error)
-            if not is_told:
-                raise
+                self._idle.wait_for(lambda: self._writer is None)
+            yield
 
 
 def _entry(ticket: _Ticket) -> Entry:

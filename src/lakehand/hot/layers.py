@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
 
 from lakehand.hot.hot_snapshot import HotSnapshot, collapse
 
@@ -15,44 +15,91 @@ if TYPE_CHECKING:
     from lakehand.hot.segments import Entry
 
 
-@dataclass(kw_only=True, slots=True, eq=False)
-class Memtable:
-    """The changes of one epoch. Entries are replaced as a whole, never changed in place.
+class _Group(NamedTuple):
+    """Entries that became visible together, and the sums up to them."""
 
-    Readers keep the tuple that they read: old versions of rows are freed with their last reader.
+    entries: Sequence[Entry]
+    #: Entries, rows with deleted keys, and bytes of this group and all before it.
+    entry_count: int
+    rows: int
+    bytes: int
+    #: When the first of the changes came.
+    since: float
+
+
+def _following(before: _Group | None, entries: Sequence[Entry], now: float) -> _Group:
+    rows, size = sum(e.rows.num_rows for e in entries), sum(e.bytes for e in entries)
+    if before is None:
+        return _Group(entries, len(entries), rows, size, now)
+    count = before.entry_count + len(entries)
+    return _Group(entries, count, before.rows + rows, before.bytes + size, before.since)
+
+
+class Memtable:
+    """The changes of one epoch. Groups are added and replaced as a whole, never changed.
+
+    Readers keep the entries that they read: old versions of rows are freed with their last reader.
     """
 
-    epoch: int
-    entries: tuple[Entry, ...] = ()
-    #: How many of the entries, from the first, are merged.
-    merged_count: int = 0
-    #: Rows and deleted keys; older versions count until they are merged.
-    rows: int = 0
-    bytes: int = 0
-    #: When the oldest of the changes came; None if there are none.
-    since: float | None = None
+    def __init__(self, *, epoch: int) -> None:
+        self.epoch = epoch
+        #: Added to by one call, and replaced by one: an interrupt leaves all of it or none.
+        self._groups: list[_Group] = []
+        #: How many of the entries, from the first, are merged.
+        self.merged_count = 0
 
     def add(self, entries: Sequence[Entry], *, now: float) -> None:
-        """Take entries, which are newer than all others."""
-        together = (*self.entries, *entries)
-        rows = self.rows + sum(entry.rows.num_rows for entry in entries)
-        size = self.bytes + sum(entry.bytes for entry in entries)
-        since = now if self.since is None and together else self.since
-        # In one step: an interrupt leaves all of them changed or none.
-        self.entries, self.rows, self.bytes, self.since = together, rows, size, since
+        """Take entries, at least one, which are newer than all others."""
+        self._groups.append(_following(self._last, entries, now))
+
+    @property
+    def _last(self) -> _Group | None:
+        groups = self._groups
+        return groups[-1] if groups else None
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        return tuple(chain.from_iterable(group.entries for group in tuple(self._groups)))
+
+    @property
+    def sequence(self) -> int:
+        """The newest change; 0 if there is none."""
+        last = self._last
+        return last.entries[-1].sequence if last is not None else 0
+
+    @property
+    def rows(self) -> int:
+        """Rows and deleted keys; older versions count until they are merged."""
+        last = self._last
+        return last.rows if last is not None else 0
+
+    @property
+    def bytes(self) -> int:
+        last = self._last
+        return last.bytes if last is not None else 0
+
+    @property
+    def since(self) -> float | None:
+        """When the oldest of the changes came; None if there are none."""
+        last = self._last
+        return last.since if last is not None else None
 
     @property
     def unmerged_changes(self) -> int:
         """Entries that were not merged yet."""
-        return len(self.entries) - self.merged_count
+        last = self._last
+        return last.entry_count - self.merged_count if last is not None else 0
 
     def replace(self, merged: Sequence[Entry], count: int) -> int:
         """Let `merged` stand for the first `count` entries, and return the memory that frees."""
-        before, together = self.bytes, (*merged, *self.entries[count:])
-        rows = sum(entry.rows.num_rows for entry in together)
-        size = sum(entry.bytes for entry in together)
-        self.entries, self.merged_count, self.rows, self.bytes = together, len(merged), rows, size
-        return before - size
+        before, since = self.bytes, self.since
+        newer = [group.entries for group in self._groups if group.entry_count > count]
+        groups: list[_Group] = []
+        for entries in (merged, *newer):
+            last = groups[-1] if groups else None
+            groups.append(_following(last, entries, since or 0.0))
+        self._groups, self.merged_count = groups, len(merged)
+        return before - self.bytes
 
 
 class Layers:
@@ -86,8 +133,7 @@ class Layers:
 
     @property
     def memtables(self) -> tuple[Memtable, ...]:
-        with self._lock:
-            return tuple(self._memtables)
+        return tuple(self._memtables)
 
     @property
     def frozen(self) -> tuple[Memtable, ...]:
@@ -106,7 +152,7 @@ class Layers:
         with self._lock:
             self._reach(epoch)
             active, newest = self._memtables[-1], entries[-1].sequence
-            if not active.entries or active.entries[-1].sequence < newest:
+            if active.sequence < newest:
                 active.add(entries, now=now)
             self._sequence = newest
 

@@ -220,6 +220,7 @@ def _assemble(
 
     def publish(entries: Sequence[Entry]) -> None:
         layers.publish(entries, epoch=None if log is None else log.epoch, now=now())
+        flusher.note_changes()
 
     journal = Journal(log, publish, last=last, on_refused=flusher.budget.release)
     return Opened(

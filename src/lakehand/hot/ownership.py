@@ -55,7 +55,8 @@ class DirectoryLock:
         """Create the directory, if needed, and lock it; HotLogLockedError if it is locked."""
         path = str(directory / _LOCK)
         with translated("put", path):
-            make_directory(str(directory))
+            # It holds rows, and has one user.
+            make_directory(str(directory), mode=0o700)
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

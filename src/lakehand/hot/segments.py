@@ -10,9 +10,10 @@ import zlib
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
+import pyarrow.types as pat
 
 from lakehand.errors import HotLogError, ValidationError
 from lakehand.observe import get_logger, log_event
@@ -23,12 +24,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _MAGIC = b"LHR1"
-#: Magic, length and checksum of the content, sequence, kind, checksum of all of these.
+#: Magic, length and checksum of the content, sequence, kind; then the checksum of all of these.
+_FIELDS = struct.Struct("<4sIIQB7x")
+_CHECKSUM = struct.Struct("<I")
+_CHECKED = _FIELDS.size
 _HEADER = struct.Struct("<4sIIQB7xI")
-_CHECKED = _HEADER.size - 4
+RECORD_HEADER_BYTES = _HEADER.size
 _LARGEST = 2**32 - 1
-#: Bytes of the mark that ends every Arrow stream; not all of them are zeros.
-_END_BYTES = 8
+#: The mark that ends every Arrow stream; not all of its bytes are zeros.
+_STREAM_END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+_END_BYTES = len(_STREAM_END)
 
 
 class Kind(IntEnum):
@@ -40,9 +45,8 @@ class Kind(IntEnum):
     DELETED_KEYS = 2
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
-    """One change that was asked for in one call."""
+class Entry(NamedTuple):
+    """One change that was asked for in one call. A tuple, because one is made for every change."""
 
     #: Changes are numbered in the order in which they become visible.
     sequence: int
@@ -64,12 +68,70 @@ class Scanned:
     end: int
 
 
-def encode(rows: pa.Table) -> pa.Buffer:
-    """Return rows as a stream of Arrow's own format, which brings its schema along."""
+class Encoded(NamedTuple):
+    """Rows as a stream of Arrow's own format, which has its schema in it."""
+
+    content: pa.Buffer
+    #: The same rows; they are in `content`, and not copied.
+    rows: pa.Table
+
+
+class _SchemaMessage(NamedTuple):
+    """What a stream of batches of a schema begins with."""
+
+    schema: pa.Schema
+    message: bytes
+    #: A stream with dictionaries is more than its batches.
+    has_dictionaries: bool
+
+
+#: The schema that was encoded last: mostly it is that of the next change, too.
+_latest_schema: _SchemaMessage | None = None
+
+
+def encode(batches: Sequence[pa.RecordBatch]) -> Encoded:
+    """Return rows as they are logged. There is at least one batch, and all have one schema."""
+    begun = _schema_message(batches[0].schema)
+    if begun.has_dictionaries:
+        content = _stream(batches)
+        return Encoded(_sized(content), decode(content))
+    # The bytes of Arrow's stream writer, in a fifth of its time for a few rows.
+    messages = [batch.serialize() for batch in batches]
+    content = _sized(pa.py_buffer(b"".join((begun.message, *messages, _STREAM_END))))
+    position, rows = len(begun.message), []
+    for message in messages:
+        piece = content.slice(position, message.size)
+        rows.append(pa.ipc.read_record_batch(piece, begun.schema))
+        position += message.size
+    return Encoded(content, pa.Table.from_batches(rows))
+
+
+def _schema_message(schema: pa.Schema) -> _SchemaMessage:
+    global _latest_schema  # noqa: PLW0603  a cache of one value, replaced as a whole
+    latest = _latest_schema
+    if latest is None or not schema.equals(latest.schema, check_metadata=True):
+        _latest_schema = latest = _SchemaMessage(
+            schema, schema.serialize().to_pybytes(), any(_has_dictionary(f.type) for f in schema)
+        )
+    return latest
+
+
+def _has_dictionary(kind: pa.DataType) -> bool:
+    if isinstance(kind, pa.BaseExtensionType):
+        return _has_dictionary(kind.storage_type)
+    members = (kind.field(number).type for number in range(kind.num_fields))
+    return pat.is_dictionary(kind) or any(_has_dictionary(member) for member in members)
+
+
+def _stream(batches: Sequence[pa.RecordBatch]) -> pa.Buffer:
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
-        writer.write_table(rows)
-    content = sink.getvalue()
+    with pa.ipc.new_stream(sink, batches[0].schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return sink.getvalue()
+
+
+def _sized(content: pa.Buffer) -> pa.Buffer:
     if content.size > _LARGEST:
         message = f"one change holds {content.size:,} bytes, and at most {_LARGEST:,} are possible"
         raise ValidationError(message, field="data", hint="hand the rows over in several calls")
@@ -83,8 +145,8 @@ def decode(content: pa.Buffer) -> pa.Table:
 
 def framed(kind: Kind, sequence: int, content: pa.Buffer) -> tuple[bytes, pa.Buffer]:
     """Return a record as the pieces that are written."""
-    checked = _HEADER.pack(_MAGIC, content.size, zlib.crc32(content), sequence, kind, 0)[:_CHECKED]
-    return checked + struct.pack("<I", zlib.crc32(checked)), content
+    checked = _FIELDS.pack(_MAGIC, content.size, zlib.crc32(content), sequence, kind)
+    return checked + _CHECKSUM.pack(zlib.crc32(checked)), content
 
 
 def scan_records(data: memoryview, *, start: int, path: str) -> Iterator[Scanned]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 from lakehand.errors import HotLogError, StorageError, StoreQuotaError
 from lakehand.hot.segments import (
+    RECORD_HEADER_BYTES,
     create_segment,
     framed,
     keep_spare,
@@ -25,7 +26,7 @@ from lakehand.hot.segments import (
 )
 from lakehand.observe import get_logger, log_event
 from lakehand.observe.steps import Step, reached
-from lakehand.storage.local_files import translated
+from lakehand.storage.local_files import translated, translation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -135,12 +136,12 @@ class WriteAheadLog:
         self._require_sound()
         pieces = [piece for record in records for piece in framed(*record)]
         tail = self._tail
-        length = tail.length + sum(memoryview(piece).nbytes for piece in pieces)
+        size = sum(RECORD_HEADER_BYTES + content.size for _, _, content in records)
+        length = tail.length + size
         try:
             # Until it is known where the records end: whatever interrupts us, wherever it does.
             self._failure = _INTERRUPTED
-            with translated("put", str(tail.segment.path)):
-                _write_all(tail.descriptor, pieces)
+            _write_all(tail, pieces, size)
             tail.is_synced = False
             if self._syncs:
                 self.sync()
@@ -164,7 +165,7 @@ class WriteAheadLog:
             self._is_stuck = False
         except StorageError as error:
             if not self._is_stuck:
-                message = "The log goes on in a file that is full, as no other can be begun: %s"
+                message = "The log continues in a full file, because no new one can be created: %s"
                 log_event(_logger, logging.WARNING, "hot_log_stuck", message, error.message)
             self._is_stuck = True
 
@@ -304,12 +305,24 @@ def _size(segment: Segment) -> int:
         return 0
 
 
-def _write_all(descriptor: int, pieces: Sequence[bytes | pa.Buffer]) -> None:
+def _write_all(tail: _Tail, pieces: Sequence[bytes | pa.Buffer], size: int) -> None:
+    """Write pieces, which have `size` bytes together."""
+    try:
+        written = os.writev(tail.descriptor, pieces[:_PIECES])
+        if written < size:
+            _write_rest(tail.descriptor, pieces, written)
+    except OSError as error:
+        raise translation(error, "put", str(tail.segment.path)) from error
+
+
+def _write_rest(descriptor: int, pieces: Sequence[bytes | pa.Buffer], written: int) -> None:
+    """Write all but the first `written` bytes."""
     left = [memoryview(piece) for piece in pieces]
-    while left:
-        written = os.writev(descriptor, left[:_PIECES])
+    while True:
         while left and written >= left[0].nbytes:
             written -= left[0].nbytes
             del left[0]
-        if written:
-            left[0] = left[0][written:]
+        if not left:
+            return
+        left[0] = left[0][written:]
+        written = os.writev(descriptor, left[:_PIECES])
