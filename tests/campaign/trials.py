@@ -1,0 +1,415 @@
+"""One trial: its table beside a model of what was acknowledged, compared after every round.
+
+Other readers than lakehand are asked: delta-rs, for Lance tables pylance, and delta-spark if there
+is one.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from contextlib import nullcontext
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable as DeltaRsTable
+from deltalake import QueryBuilder, write_deltalake
+
+import lakehand
+from campaign.rounds import BLOCK_IDS, Round, Trial, Verb
+from campaign.stores import delta_rs_options
+from campaign.verbs import (
+    SCHEMA,
+    Durations,
+    Ended,
+    Place,
+    Process,
+    acknowledged,
+    rows_of,
+    run_round,
+)
+from lakehand.errors import LakehandError
+from lakehand.formats.delta.deletion_vectors.format import DvDescriptor
+from lakehand.storage import open_store
+from support.later_vacuums import vacuum_later
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+    from lakehand.model.work import DataFile
+    from support.oracle import Oracle
+
+#: Errors after which a verb has changed nothing, for certain.
+UNCHANGED = frozenset({"CONFLICT", "REPLAN", "RUN_TAKEN", "PROOF_FAILED", "REFUSED"})
+PROPERTIES = {
+    "vectors": {"delta.enableDeletionVectors": "true"},
+    "changes": {"delta.enableChangeDataFeed": "true"},
+    "row_ids": {"delta.enableRowTracking": "true"},
+    "mapped": {"delta.columnMapping.mode": "name"},
+    "checksums": {"delta.checkpointPolicy": "v2"},
+}
+#: delta-rs does not write to tables with these.
+_NOT_FOR_DELTA_RS = {"vectors", "row_ids", "mapped", "checksums", "changes"}
+#: Verbs that write rows.
+_WRITING = ("upsert", "merge", "hot", "append", "sink")
+#: Kills of the vacuums at the end.
+_LAST_KILLS = 3
+
+
+class TrialError(AssertionError):
+    """Rows differ from the model, or something else happened that may not."""
+
+
+class Model:
+    """The rows that must be there: a value for each id. Verbs change whole blocks."""
+
+    def __init__(self, values: dict[int, int] | None = None) -> None:
+        self.values = values or {}
+
+    def after(self, verb: Verb, count: int | None = None) -> Model:
+        """Return the rows after a verb; of several commits or changes after the first `count`."""
+        values = dict(self.values)
+        if verb.name == "delete":
+            values = {i: v for i, v in values.items() if i // BLOCK_IDS not in verb.blocks}
+        elif verb.name in _WRITING:
+            blocks = verb.blocks[:count]
+            given = None if verb.name in {"append", "sink"} else verb.value
+            values.update(_values_of(rows_of(blocks, given)))
+        return Model(values)
+
+    def append(self, blocks: tuple[int, ...]) -> None:
+        self.values.update(_values_of(rows_of(blocks)))
+
+
+def _values_of(rows: pa.Table) -> dict[int, int]:
+    return dict(zip(rows["id"].to_pylist(), rows["value"].to_pylist(), strict=True))
+
+
+class Subject:
+    """The table of a trial, its model, and what was counted."""
+
+    def __init__(
+        self,
+        trial: Trial,
+        place: Place,
+        folder: Path,
+        durations: Durations,
+        *,
+        writing: Place | None = None,
+        oracle: Oracle | None = None,
+    ) -> None:
+        self.trial, self.place, self.folder = trial, place, folder
+        #: The same table, without faults.
+        self.direct = writing or place
+        self.counts: Counter[str] = Counter()
+        self._durations, self._oracle = durations, oracle
+        self._model = Model()
+        self._chance = random.Random(trial.seed)
+        #: Called at the moment of a round whose fate is `disturb`.
+        self.disturb: Callable[[], None] = lambda: None
+        #: Starts the process of a verb.
+        self.start: Callable[[Place, Verb, Path], Process] = Process
+        #: Something is short while a verb runs.
+        self.shortage: Callable[[], AbstractContextManager[None]] = nullcontext
+        #: Rows by version, and row ids by id.
+        self._versions: dict[int, dict[int, int]] = {}
+        self._row_ids: dict[int, int] = {}
+
+    def create(self) -> None:
+        properties: dict[str, str] = {"delta.checkpointInterval": "4"}
+        for trait in self.trial.traits:
+            properties.update(PROPERTIES.get(trait, {}))
+        lakehand.create_table(
+            self.direct.uri,
+            SCHEMA,
+            format="lance" if self.place.is_lance else "delta",
+            properties={} if self.place.is_lance else properties,
+            partition_by=["part"] if "partitioned" in self.trial.traits else (),
+            storage_options=self.direct.storage or None,
+        )
+
+    # Rounds
+
+    def run(self) -> None:
+        for number, one in enumerate(self.trial.rounds):
+            self._append(one.before)
+            place = replace(self.place, limits=self._limits()) if self._is_short() else self.place
+            if place.fault_seed is not None:
+                place = replace(place, fault_seed=self.trial.seed * 100 + number)
+            self._run_verb(one, place)
+            if number % 3 == 2:
+                self._check(f"round {number} ({one.verb.name}, {one.fate})")
+        self._check("the last round")
+        self._check_history()
+        if not self.place.is_lance:
+            self._clean_up()
+
+    def _is_short(self) -> bool:
+        return self.trial.kind == "local" and self._chance.random() < 0.15
+
+    def _limits(self) -> dict[str, int]:
+        if self._chance.random() < 0.5:
+            return {"file_bytes": self._chance.choice([0, 200, 1_000, 3_000])}
+        return {"files": self._chance.choice([12, 20, 40, 64])}
+
+    def _append(self, blocks: tuple[int, ...]) -> None:
+        for block in blocks:
+            self._append_one(block)
+            self._model.append((block,))
+
+    def _append_one(self, block: int) -> None:
+        self.counts["writer_commits"] += 1
+        is_plain = not _NOT_FOR_DELTA_RS.intersection(self.trial.traits)
+        if is_plain and not self.direct.storage and not self.place.is_lance and block % 2:
+            write_deltalake(self.direct.uri, rows_of([block]), mode="append")
+            return
+        table = self.direct.open()
+        for _ in range(20):
+            try:
+                table.append(rows_of([block]), writer_id="writer", epoch=block)
+            except LakehandError as error:
+                if not error.retryable:
+                    raise
+            else:
+                return
+
+    def _run_verb(self, one: Round, place: Place) -> None:
+        def meanwhile() -> None:
+            for block in one.meanwhile:
+                self._append_one(block)
+
+        before, after = Model(dict(self._model.values)), one.verb
+        with self.shortage():
+            ended = run_round(
+                place,
+                one,
+                self.folder,
+                self._durations,
+                meanwhile,
+                disturb=self.disturb,
+                start=self.start,
+            )
+        self._count(one, ended)
+        if ended.outcome == "defect":
+            raise TrialError(f"{one.verb}: {ended.text}")
+        self._model = self._outcome(before, after, ended, one.meanwhile)
+        if one.verb.name == "sink" and ended.outcome != "done":
+            self._finish_sink(one.verb)
+        if one.verb.name == "hot":
+            self._finish_hot(before, one, ended)
+
+    def _count(self, one: Round, ended: Ended) -> None:
+        self.counts["operations"] += 1
+        self.counts[f"verb {one.verb.name}"] += 1
+        is_short = self.trial.kind in {"local", "disk"} and ended.code is not None
+        self.counts["faults"] += ended.faults + is_short
+        if ended.outcome == "killed":
+            self.counts["kills"] += 1
+            step = f"after {ended.step or 'its start'}"
+            self.counts[f"killed {ended.lost or step}"] += 1
+        elif ended.lost:
+            self.counts["kills"] += 1
+            self.counts[f"killed {ended.lost}"] += 1
+        elif one.fate in {"stop", "disturb"}:
+            self.counts["stops" if one.fate == "stop" else "server_kills"] += 1
+        if ended.code:
+            self.counts[f"error {ended.code}"] += 1
+
+    def _outcome(
+        self, before: Model, verb: Verb, ended: Ended, meanwhile: tuple[int, ...]
+    ) -> Model:
+        """Return the rows that are there, if they are those of an outcome that is allowed."""
+        last = len(verb.blocks)
+        if ended.outcome == "done":
+            allowed = [before.after(verb)]
+        elif ended.code in UNCHANGED and verb.name not in {"sink", "hot"}:
+            allowed = [before]
+        elif verb.name in {"sink", "hot"}:
+            allowed = [before.after(verb, count) for count in range(last + 1)]
+        else:
+            allowed = [before, before.after(verb)]
+        for model in allowed:
+            model.append(meanwhile)
+        return self._one_of(allowed, f"{verb.name} {asdict(ended)}")
+
+    def _one_of(self, allowed: list[Model], when: str) -> Model:
+        """Return the model that has the rows of the table."""
+        found = self._read()
+        for model in allowed:
+            if found == Counter(model.values.items()):
+                return model
+        difference = _difference(found, Counter(allowed[-1].values.items()))
+        raise TrialError(f"{when}: {difference}")
+
+    def _finish_sink(self, verb: Verb) -> None:
+        """Write the epochs again, as a job does that is started again; nothing may be doubled."""
+        ending = Round(verb=verb, fate="end", moment=0)
+        for _ in range(5):
+            ended = run_round(self.direct, ending, self.folder, self._durations, lambda: None)
+            if ended.outcome == "done":
+                break
+        else:
+            raise TrialError(f"the sink does not go on: {ended}")
+        self._model = self._model.after(verb)
+
+    def _finish_hot(self, before: Model, one: Round, ended: Ended) -> None:
+        """Open the hot table again, if it was killed: what it had acknowledged must be there."""
+        count = acknowledged(self.direct)
+        if ended.outcome == "done":
+            return
+        recovery = Round(verb=Verb(name="recover_hot"), fate="end", moment=0)
+        told = run_round(self.direct, recovery, self.folder, self._durations, lambda: None)
+        if told.outcome != "done":
+            raise TrialError(f"the hot table does not open: {told}")
+        allowed = [before.after(one.verb, some) for some in range(count, len(one.verb.blocks) + 1)]
+        for model in allowed:
+            model.append(one.meanwhile)
+        self._model = self._one_of(allowed, f"hot, {count} acknowledged, {asdict(ended)}")
+
+    # Checks
+
+    def _read(self, version: int | None = None) -> Counter[tuple[int, int]]:
+        """Return ids and values as a reader finds them that shares no code with lakehand."""
+        if self.place.is_lance:
+            import lance
+
+            rows = lance.dataset(self.direct.uri, version=version).to_table()
+        else:
+            options = delta_rs_options(self.direct.storage)
+            table = DeltaRsTable(self.direct.uri, version=version, storage_options=options)
+            query = QueryBuilder().register("t", table).execute("SELECT id, value FROM t")
+            rows = pa.table(query.read_all())
+        self.counts["rows_compared"] += rows.num_rows
+        return Counter(zip(rows["id"].to_pylist(), rows["value"].to_pylist(), strict=True))
+
+    def _check(self, when: str) -> None:
+        table = self.direct.open()
+        version = table.version()
+        expected = Counter(self._model.values.items())
+        rows = table.to_arrow(columns=["id", "value"], version=version)
+        found = Counter(zip(rows["id"].to_pylist(), rows["value"].to_pylist(), strict=True))
+        self.counts["rows_compared"] += rows.num_rows
+        if found != expected:
+            raise TrialError(f"{when}, read by lakehand: {_difference(found, expected)}")
+        self._versions[version] = dict(self._model.values)
+        if "row_ids" in self.trial.traits and not self.place.storage:
+            self._check_row_ids(when)
+
+    def _check_row_ids(self, when: str) -> None:
+        """Compare the ids of rows that no verb has changed since the last look."""
+        from support.rows import lakehand_rows
+
+        rows = lakehand_rows(Path(self.direct.uri), row_identity=True)
+        names = rows.column_names
+        found = dict(zip(rows["id"].to_pylist(), rows[names[-2]].to_pylist(), strict=True))
+        if len(set(found.values())) != len(found):
+            raise TrialError(f"{when}: a row id is there twice")
+        moved = [i for i, row_id in found.items() if self._row_ids.get(i, row_id) != row_id]
+        if moved and not self._was_upserted(moved):
+            raise TrialError(f"{when}: other row ids than before: {moved[:5]}")
+        self._row_ids = found
+
+    def _was_upserted(self, ids: list[int]) -> bool:
+        blocks = {
+            block
+            for one in self.trial.rounds
+            if one.verb.name in _WRITING
+            for block in one.verb.blocks
+        }
+        return all(i // BLOCK_IDS in blocks for i in ids)
+
+    def _check_history(self) -> None:
+        """Read the versions between rounds again, and the change data feed from each of them."""
+        versions = sorted(self._versions)
+        for version in self._chance.sample(versions, min(5, len(versions))):
+            expected = Counter(self._versions[version].items())
+            if (found := self._read(version)) != expected:
+                raise TrialError(f"version {version}: {_difference(found, expected)}")
+            if "changes" in self.trial.traits:
+                self._check_changes(version)
+        if self._oracle is not None and not self.direct.storage and not self.place.is_lance:
+            found_rows = self._oracle.sql(f"SELECT id, value FROM delta.`{self.direct.uri}`")
+            found = Counter((row["id"], row["value"]) for row in found_rows)
+            self.counts["rows_compared"] += len(found_rows)
+            self.counts["tables_read_by_delta_spark"] += 1
+            if found != (expected := Counter(self._model.values.items())):
+                raise TrialError(f"read by delta-spark: {_difference(found, expected)}")
+
+    def _check_changes(self, version: int) -> None:
+        """Apply the changes after a version to its rows: the result must be the present rows."""
+        rows = Counter(self._versions[version].items())
+        table = self.direct.open()
+        if version < table.version():
+            changes = pa.table(table.changes(from_version=version + 1))
+            for kind, sign in {
+                "insert": 1,
+                "update_postimage": 1,
+                "delete": -1,
+                "update_preimage": -1,
+            }.items():
+                some = changes.filter(pc.equal(changes["_change_type"], kind))
+                pairs = zip(some["id"].to_pylist(), some["value"].to_pylist(), strict=True)
+                for pair in pairs:
+                    rows[pair] += sign
+            self.counts["rows_compared"] += changes.num_rows
+        found = Counter({pair: count for pair, count in rows.items() if count})
+        if found != (expected := Counter(self._model.values.items())):
+            raise TrialError(f"changes since {version}: {_difference(found, expected)}")
+
+    def _clean_up(self) -> None:
+        """Vacuum when everything is old, killed a few times; then only needed files are left."""
+        for number in range(_LAST_KILLS):
+            verb = Verb(name="vacuum", options={"days": 30.0 + number})
+            moment = self._chance.random()
+            one = Round(verb=verb, fate="kill", moment=moment)
+            place = replace(self.place, fault_seed=None, has_spark=False)
+            start = Process if self.place.has_spark else self.start
+            ended = run_round(place, one, self.folder, self._durations, lambda: None, start=start)
+            self._count(one, ended)
+            if ended.outcome == "defect":
+                raise TrialError(f"vacuum: {ended.text}")
+            self._check(f"vacuum {number}")
+        store = open_store(self.direct.uri, self.direct.storage or None)
+        for days in (50, 60):
+            vacuum_later(store, days=days)
+        self._check("the last vacuum")
+        needed, left = (
+            self._needed_files(),
+            {info.key for info in store.list() if info.key.endswith((".parquet", ".bin"))},
+        )
+        surplus = sorted(key for key in left - needed if not key.startswith("_delta_log/"))
+        if surplus or needed - left:
+            raise TrialError(f"left behind: {surplus[:5]}; missing: {sorted(needed - left)[:5]}")
+        runs = sorted(info.key for info in store.list("_lakehand/") if "/writers/" not in info.key)
+        if runs:
+            raise TrialError(f"left behind: {runs[:5]}")
+
+    def _needed_files(self) -> set[str]:
+        """Return data files and deletion vectors of the present version, as the log names them."""
+        table = self.direct.open()
+        handle = table._handle
+        snapshot = handle.snapshot()
+        return {
+            name
+            for file in handle.data_files(snapshot, range(snapshot.file_count))
+            for name in _names_of(file)
+        }
+
+
+def _names_of(file: DataFile) -> Iterator[str]:
+    yield file.path
+    vector = file.native["add"].get("deletionVector")
+    if vector and (path := DvDescriptor.from_json(vector).path):
+        yield path
+
+
+def _difference(found: Counter[Any], expected: Counter[Any]) -> str:
+    missing, surplus = expected - found, found - expected
+    return (
+        f"{missing.total()} missing {sorted(missing)[:4]}, "
+        f"{surplus.total()} surplus {sorted(surplus)[:4]}"
+    )
