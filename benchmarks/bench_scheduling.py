@@ -64,6 +64,8 @@ def serve(order: str, factor: float, config: Path) -> int:
         return 0.0 if order == "oldest" else factor * own(score, importance=importance)
 
     triggers.head_start = scheduler.head_start = head_start  # type: ignore[attr-defined]
+    scheduler.OVERDUE_SECONDS *= factor  # type: ignore[attr-defined]
+    scheduler._PROMOTE_EVERY *= factor
     return run(["serve", "--config", str(config), "--roles", "scheduler,worker"])
 
 

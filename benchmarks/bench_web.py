@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.request import urlopen
@@ -87,10 +87,13 @@ def main() -> int:
     options.add_argument("--rounds", type=int, default=6)
     options.add_argument("--streams", type=int, default=200)
     options.add_argument("--rate", type=int, default=50)
+    options.add_argument("--nice", type=int, default=0, help="niceness of the server")
+    options.add_argument("--minimal", action="store_true", help="a server that sends constants")
+    options.add_argument("--output", type=Path, default=RESULTS)
     chosen = options.parse_args()
     with tempfile.TemporaryDirectory(prefix="lakehand-bench-") as directory:
         found = measure(Path(directory), chosen)
-    RESULTS.write_text(json.dumps(found, indent=2) + "\n")
+    chosen.output.write_text(json.dumps(found, indent=2) + "\n")
     print(json.dumps(found, indent=2))
     is_met = found["slowdown"] <= GOAL_SLOWDOWN and found["growth_bytes"] <= GOAL_GROWTH_BYTES
     return 0 if is_met else 1
@@ -102,8 +105,12 @@ def measure(root: Path, chosen: argparse.Namespace) -> dict[str, Any]:
     fill(store, root)
     load_before = os.getloadavg()[0]
     rounds = []
-    with serve(root, store) as (url, pid), events(store):
-        warm_up(url)
+    with ExitStack() as running:
+        url, pid = running.enter_context(serve(root, store, chosen.nice))
+        running.enter_context(events(store))
+        sizes = warm_up(url)
+        if chosen.minimal:
+            url, pid = running.enter_context(serve_constants(sizes, chosen.nice))
         before = usage_of(pid)
         for number in range(chosen.rounds):
             # First one, then the other, so that a machine that gets busier slows both alike.
@@ -113,12 +120,17 @@ def measure(root: Path, chosen: argparse.Namespace) -> dict[str, Any]:
         after = usage_of(pid)
     idle = [one for one in rounds if not one["is_loaded"]]
     loaded = [one for one in rounds if one["is_loaded"]]
-    pairs = [two["seconds"] / one["seconds"] for one, two in zip(idle, loaded, strict=True)]
+    together = list(zip(idle, loaded, strict=True))
+    pairs = [two["seconds"] / one["seconds"] for one, two in together]
+    means = [two["mean_seconds"] / one["mean_seconds"] for one, two in together]
     return {
         "streams": chosen.streams,
+        "server_nice": chosen.nice,
         "requests_per_second": statistics.median(one["rate"] for one in loaded),
         "slowdown": statistics.median(pairs),
         "slowdowns": pairs,
+        "slowdown_of_a_job": statistics.median(means),
+        "slowdowns_of_a_job": means,
         "job_core_seconds_ratio": sum(one["job_core_seconds"] for one in loaded)
         / sum(one["job_core_seconds"] for one in idle),
         "server_cores": statistics.median(one["server_cores"] for one in loaded),
@@ -185,11 +197,23 @@ def run_jobs(database: Database, jobs: JobQueue, table: lakehand.Table) -> None:
 
 
 @contextmanager
-def serve(root: Path, store: str) -> Iterator[tuple[str, int]]:
+def serve(root: Path, store: str, nice: int) -> Iterator[tuple[str, int]]:
     """Run the server as a process of its own, as its users do."""
     config = root / "lakehand.toml"
     config.write_text(f'[service]\nstore = "{store}"\n[web]\nlisten = "127.0.0.1:18484"\n')
-    program = [sys.executable, "-m", "lakehand", "serve", "--roles", "web", "--config", str(config)]
+    program = [
+        "nice",
+        "-n",
+        str(nice),
+        sys.executable,
+        "-m",
+        "lakehand",
+        "serve",
+        "--roles",
+        "web",
+        "--config",
+        str(config),
+    ]
     server = subprocess.Popen([*program, "--log-level", "warning"])
     try:
         wait_until_ready("http://127.0.0.1:18484")
@@ -209,11 +233,30 @@ def wait_until_ready(url: str) -> None:
     sys.exit("the server did not start")
 
 
-def warm_up(url: str) -> None:
+def warm_up(url: str) -> dict[str, int]:
+    """Ask for everything once, and return how large the answers are."""
+    sizes = {}
     for path in MIX:
         for number in range(1, 21 if "{n}" in path else 2):
-            with urlopen(url + path.format(n=number), timeout=60) as answer:
-                answer.read()
+            asked = path.format(n=number)
+            with urlopen(url + asked, timeout=60) as answer:
+                sizes[asked] = len(answer.read())
+    return sizes
+
+
+@contextmanager
+def serve_constants(sizes: dict[str, int], nice: int) -> Iterator[tuple[str, int]]:
+    """Run a server that sends answers of these sizes and events, and does nothing else."""
+    program = [sys.executable, str(Path(__file__).with_name("web_constants.py"))]
+    address = "127.0.0.1:18485"
+    command = ["nice", "-n", str(nice), *program, address, str(EVENTS_PER_SECOND)]
+    server = subprocess.Popen([*command, json.dumps(sizes)])
+    try:
+        wait_until_ready(f"http://{address}")
+        yield f"http://{address}", server.pid
+    finally:
+        server.terminate()
+        server.wait(30)
 
 
 @contextmanager
@@ -256,6 +299,7 @@ def run_round(
     return {
         "is_loaded": is_loaded,
         "seconds": max(one[0] for one in jobs),
+        "mean_seconds": statistics.mean(one[0] for one in jobs),
         "job_core_seconds": sum(one[1] for one in jobs),
         "server_cores": (after.cpu_seconds - before.cpu_seconds) / seconds,
         "round_seconds": time.monotonic() - started,

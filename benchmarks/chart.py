@@ -22,7 +22,7 @@ _LEGEND = (
 )
 
 # The picture brings its own ground, so that it reads on pages of any colour.
-_STYLE = """
+STYLE = """
   .ground { fill: #ffffff; stroke: #d0d7de }
   text { font: 13px system-ui, sans-serif; fill: #1f2328 }
   .title { font-weight: 600; font-size: 14px } .quiet { fill: #59636e; font-size: 12px }
@@ -49,7 +49,7 @@ def picture(report: Report) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="img" '
         f'width="{_WIDTH}" height="{height}">\n'
-        f"<title>{escape(_summary(report))}</title>\n<style>{_STYLE}</style>\n"
+        f"<title>{escape(_summary(report))}</title>\n<style>{STYLE}</style>\n"
         f'<rect class="ground" width="{_WIDTH}" height="{height}" rx="6"/>\n'
         f"{body}\n</svg>\n"
     )

@@ -202,6 +202,16 @@ def _batches(path: str) -> list[Any]:
     return pq.read_table(path).to_batches(max_chunksize=_STREAMED_ROWS)
 
 
+class LakehandStreaming(LakehandLocal):
+    """The same, with row groups that travel through this machine also where S3 could copy them."""
+
+    def compact(self, order: dict[str, Any]) -> dict[str, Any]:
+        from lakehand import open_table
+
+        table = open_table(order["table"], engine="local")
+        return table.compact(**_wish(order), server_side_copy="never").to_json()
+
+
 class LakehandOnOneCore(LakehandLocal):
     """The same with one task at a time."""
 
@@ -249,10 +259,13 @@ class DeltaSpark:
 
         os.environ["JAVA_HOME"] = str(find_java())
         builder = SparkSession.builder.master("local[*]").config("spark.local.dir", str(scratch))
-        for name, value in (CONFIGURATION | _DELTA_SPARK).items():
+        for name, value in (CONFIGURATION | _DELTA_SPARK | self._more(CONFIGURATION)).items():
             builder = builder.config(name, value)
         self._spark = builder.getOrCreate()
         self._spark.sparkContext.setLogLevel("ERROR")
+
+    def _more(self, _configuration: dict[str, str]) -> dict[str, str]:
+        return {}
 
     def compact(self, order: dict[str, Any]) -> dict[str, Any]:
         for limit in ("minFileSize", "maxFileSize"):
@@ -309,6 +322,46 @@ class DeltaSpark:
     def make_deleted(self, order: dict[str, Any]) -> dict[str, Any]:
         delete_with_spark(self._spark, order["sources"], order["table"])
         return {}
+
+
+class DeltaSparkOnS3(DeltaSpark):
+    """The same on S3A, whose jars are resolved with Delta's; the server is in the environment."""
+
+    def _more(self, configuration: dict[str, str]) -> dict[str, str]:
+        import pyspark
+
+        [jar] = Path(pyspark.__file__).parent.glob("jars/hadoop-client-api-*.jar")
+        version = jar.stem.rpartition("-")[2]
+        s3a = {
+            "endpoint": os.environ["AWS_ENDPOINT_URL"],
+            "endpoint.region": os.environ["AWS_REGION"],
+            "access.key": os.environ["AWS_ACCESS_KEY_ID"],
+            "secret.key": os.environ["AWS_SECRET_ACCESS_KEY"],
+            "path.style.access": "true",
+            "connection.ssl.enabled": "false",
+        }
+        packages = f"{configuration['spark.jars.packages']},org.apache.hadoop:hadoop-aws:{version}"
+        return {
+            "spark.jars.packages": packages,
+            "spark.databricks.delta.retentionDurationCheck.enabled": "false",
+            **{f"spark.hadoop.fs.s3a.{name}": value for name, value in s3a.items()},
+        }
+
+    def compact(self, order: dict[str, Any]) -> dict[str, Any]:
+        return super().compact(_on_s3a(order))
+
+    def cluster(self, order: dict[str, Any]) -> dict[str, Any]:
+        return super().cluster(_on_s3a(order))
+
+    def append(self, order: dict[str, Any]) -> dict[str, Any]:
+        return super().append(_on_s3a(order))
+
+    def vacuum(self, order: dict[str, Any]) -> dict[str, Any]:
+        return super().vacuum(_on_s3a(order))
+
+
+def _on_s3a(order: dict[str, Any]) -> dict[str, Any]:
+    return {**order, "table": order["table"].replace("s3://", "s3a://")}
 
 
 class DeltaRs:
@@ -445,10 +498,12 @@ CONTENDERS = {
     "lakehand-cluster": LakehandOnCluster,
     "lakehand-local": LakehandLocal,
     "lakehand-one-core": LakehandOnOneCore,
+    "lakehand-streaming": LakehandStreaming,
     "lance": Lance,
     "lance-one-core": LanceOnOneCore,
     "delta-rs": DeltaRs,
     "delta-spark": DeltaSpark,
+    "delta-spark-s3a": DeltaSparkOnS3,
     "duckdb": DuckDbCopy,
     "bytes": CopiedBytes,
 }

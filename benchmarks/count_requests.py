@@ -2,7 +2,7 @@
 
     python benchmarks/count_requests.py
 
-prints the table of docs/operations/requests.md. Prices are Amazon's for S3 Standard in us-east-1.
+prints the table of docs/guides/s3-operations.md. Prices are Amazon's for S3 Standard in us-east-1.
 """
 
 from __future__ import annotations

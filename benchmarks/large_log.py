@@ -67,18 +67,19 @@ CHECKPOINT = pa.schema(
 )  # fmt: skip
 
 
-def make_log(directory: Path, *, file_count: int) -> Path:
+def make_log(directory: Path, *, file_count: int, partition_count: int = 1000) -> Path:
     """Return a table whose checkpoint holds `file_count` files; made once and then kept."""
-    table = directory / f"log-{file_count}"
+    name = f"log-{file_count}" + ("" if partition_count == 1000 else f"-{partition_count}")
+    table = directory / name
     log = table / "_delta_log"
     if (log / "_last_checkpoint").exists():
         return table
     log.mkdir(parents=True, exist_ok=True)
     _write_commit(log, 0, [{"protocol": PROTOCOL}, {"metaData": METADATA}])
-    _write_checkpoint(log / f"{0:020}.checkpoint.parquet", file_count)
+    _write_checkpoint(log / f"{0:020}.checkpoint.parquet", file_count, partition_count)
     for version in range(1, COMMITS_AFTER + 1):
         first = file_count + version * FILES_A_COMMIT
-        adds = _adds(first, FILES_A_COMMIT).to_pylist()
+        adds = _adds(first, FILES_A_COMMIT, partition_count).to_pylist()
         _write_commit(log, version, [{"add": _as_json(add)} for add in adds])
     pointer = {"version": 0, "size": file_count + 2}
     (log / "_last_checkpoint").write_text(json.dumps(pointer))
@@ -90,13 +91,13 @@ def _write_commit(log: Path, version: int, actions: list[dict]) -> None:
     (log / f"{version:020}.json").write_text(lines)
 
 
-def _write_checkpoint(path: Path, file_count: int) -> None:
+def _write_checkpoint(path: Path, file_count: int, partition_count: int) -> None:
     head = [{"protocol": PROTOCOL}, {"metaData": {**METADATA, "configuration": []}}]
     head[1]["metaData"]["format"] = {"provider": "parquet", "options": []}
     with pq.ParquetWriter(path, CHECKPOINT, compression="snappy") as writer:
         writer.write_table(pa.Table.from_pylist(head, schema=CHECKPOINT))
         for start in range(0, file_count, BATCH_FILES):
-            adds = _adds(start, min(BATCH_FILES, file_count - start))
+            adds = _adds(start, min(BATCH_FILES, file_count - start), partition_count)
             nothing = [
                 pa.nulls(len(adds), CHECKPOINT.field(name).type) for name in CHECKPOINT.names
             ]
@@ -104,11 +105,11 @@ def _write_checkpoint(path: Path, file_count: int) -> None:
             writer.write_table(pa.Table.from_arrays(columns, schema=CHECKPOINT))
 
 
-def _adds(start: int, count: int) -> pa.StructArray:
-    """Make adds of which nine in ten are small, over a thousand days."""
+def _adds(start: int, count: int, partition_count: int) -> pa.StructArray:
+    """Make adds of which nine in ten are small, over as many days as there are partitions."""
     chance = np.random.default_rng(start)
     ids = np.arange(start, start + count)
-    day = np.datetime_as_string(np.datetime64("2024-01-01") + ids % 1000)
+    day = np.datetime_as_string(np.datetime64("2024-01-01") + ids % partition_count)
     size = np.where(ids % 10, chance.integers(MIB // 8, 8 * MIB, count), 120 * MIB)
     text = pa.array(ids).cast(pa.string())
     path = _join(

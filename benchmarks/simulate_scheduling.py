@@ -11,6 +11,7 @@ which are used for many seeds, give the same order.
 from __future__ import annotations
 
 import argparse
+import bisect
 import heapq
 import json
 import math
@@ -27,8 +28,8 @@ from lakehand.planning import plan
 from lakehand.service.config import ServiceConfig, parse_config
 from lakehand.service.job_states import LEASE_LOST, backoff_seconds
 from lakehand.service.scores import (
-    MOST_HEAD_START,
     OPEN_SECONDS,
+    OVERDUE_SECONDS,
     READS_PER_DAY,
     START_SECONDS,
     Limits,
@@ -41,6 +42,7 @@ from lakehand.service.store.budgets import Budget, find_short, share_left
 from lakehand.service.store.database import open_database
 from lakehand.service.store.database_schema import TABLES
 from lakehand.service.store.job_queue import JobQueue
+from lakehand.service.store.job_statements import OVERDUE_RANK, own_head_start
 from lakehand.service.store.records import AttemptEnd, Claim, JobRequest
 from lakehand.service.store.service_state import ServiceState
 from lakehand.service.triggers import next_window
@@ -57,8 +59,10 @@ LOOK_SECONDS = 60.0
 RESCORED_GROWTH = 1.25
 #: Weight of the newest rewrite in the share that writers undo, as in the service.
 NEWEST_WEIGHT = 0.3
-#: A table that waits for longer than the bound of the head start is starved.
-STARVED_SECONDS = MOST_HEAD_START
+#: A table that waits for longer than this is starved: three hours longer than until it is overdue.
+STARVED_SECONDS = 12 * HOUR
+#: How often the scheduler looks for jobs that are overdue.
+PROMOTE_SECONDS = 60.0
 LEASE_SECONDS = 60.0
 #: Workers look this long after a job may start: the clock of the store has whole microseconds.
 WAKE_SECONDS = 0.001
@@ -142,45 +146,69 @@ class Lake:
             self.bytes_of_files[0] = trace.huge_bytes
             self.files[0] = trace.huge_bytes / self.file_bytes[0]
         self.is_busy = self.chance.random(tables) < trace.busy_share
-        self.changed_at = np.zeros(tables)
         self.read_cost = 0.0
+        self._changed_at, self._passed_at = [0.0] * tables, [0.0] * tables
+        # Single values are read and written through views, which is faster than through arrays.
+        self._files, self._bytes = memoryview(self.files), memoryview(self.bytes_of_files)
+        self._sizes, self._rates = self.file_bytes.tolist(), self.rate.tolist()
+        self._reads = self.reads.tolist()
         self._is_steady = len(trace.profile) == 1
-        self._times = np.arange(0, trace.hours * HOUR + 2 * STEP, STEP)
-        hours = (self._times / HOUR).astype(int) % len(trace.profile)
-        steps = np.array(trace.profile)[hours] * STEP
-        self._passed = np.concatenate([[0.0], np.cumsum(steps)[:-1]])
+        times = np.arange(0, trace.hours * HOUR + 2 * STEP, STEP)
+        hours = (times / HOUR).astype(int) % len(trace.profile)
+        self._paces = np.array(trace.profile)[hours].tolist()
+        self._passed = [0.0, *(np.cumsum(self._paces)[:-1] * STEP).tolist()]
 
     def passed(self, at: float) -> float:
         """Return the time of writes: that of the clock, faster while more is written."""
         if self._is_steady:
             return at
-        return float(np.interp(at, self._times, self._passed))
+        step = min(int(at / STEP), len(self._paces) - 1)
+        return self._passed[step] + (at - step * STEP) * self._paces[step]
 
     def update(self, table: int, at: float) -> None:
         """Let a table grow to a time, and count what readers paid."""
-        before = self.changed_at[table]
+        before = self._changed_at[table]
         if at <= before:
             return
-        middle = (self.passed(before) + self.passed(at)) / 2 - self.passed(before)
-        average = self.files[table] + self.rate[table] * middle
-        self.read_cost += average * self.reads[table] / DAY * (at - before)
-        grown = self.rate[table] * (self.passed(at) - self.passed(before))
-        self.files[table] += grown
-        self.bytes_of_files[table] += grown * self.file_bytes[table]
-        self.changed_at[table] = at
+        passed = self.passed(at)
+        grown = self._rates[table] * (passed - self._passed_at[table])
+        average = self._files[table] + grown / 2
+        self.read_cost += average * self._reads[table] / DAY * (at - before)
+        self._files[table] += grown
+        self._bytes[table] += grown * self._sizes[table]
+        self._changed_at[table], self._passed_at[table] = at, passed
 
     def due_at(self, table: int, now: float) -> float:
         """Return when a table has enough small files, as far as it is known."""
-        missing = LIMITS.min_files - self.files[table]
+        missing = LIMITS.min_files - self._files[table]
         if missing <= 0:
             return now
-        wanted = self.passed(now) + float(missing / self.rate[table])
+        wanted = self.passed(now) + missing / self._rates[table]
         if self._is_steady:
             return wanted
-        return float(np.interp(wanted, self._passed, self._times, right=math.inf))
+        step = bisect.bisect_right(self._passed, wanted) - 1
+        if step == len(self._passed) - 1:
+            return math.inf
+        return step * STEP + (wanted - self._passed[step]) / self._paces[step]
+
+    def seconds_to_grow(self, table: int, factor: float) -> float:
+        """Return how long it takes until a table has that many times its files, on average."""
+        return self._files[table] * (factor - 1) / self._rates[table]
+
+    def add(self, table: int, files: float) -> None:
+        self._files[table] += files
+        self._bytes[table] += files * self._sizes[table]
+
+    def take(self, table: int, files: float, size: float) -> None:
+        self._files[table] -= files
+        self._bytes[table] -= size
+
+    def held(self, table: int) -> tuple[float, float]:
+        """Return small files and their bytes."""
+        return self._files[table], self._bytes[table]
 
     def numbers(self, table: int) -> TableNumbers:
-        files, size = int(self.files[table]), int(self.bytes_of_files[table])
+        files, size = int(self._files[table]), int(self._bytes[table])
         needed = max(1, math.ceil(size / LIMITS.target_file_bytes))
         return TableNumbers(
             file_count=files + 100,
@@ -193,13 +221,13 @@ class Lake:
 
     def seconds(self, table: int, share: float = 1.0) -> float:
         """Return the forecast of a rewrite of a share of the small files."""
-        size, files = self.bytes_of_files[table] * share, self.files[table] * share
+        size, files = self._bytes[table] * share, self._files[table] * share
         groups = max(1.0, size / LIMITS.target_file_bytes)
         fixed = START_SECONDS + plan.SECONDS_PER_GROUP * groups
-        return float(fixed + plan.SECONDS_PER_FILE * files + size * _PER_BYTE)
+        return fixed + plan.SECONDS_PER_FILE * files + size * _PER_BYTE
 
     def score(self, table: int, *, reads: bool = True, lost_share: float = 0.0) -> Any:
-        known = {"reads_per_day": float(self.reads[table])} if reads else {}
+        known = {"reads_per_day": self._reads[table]} if reads else {}
         numbers = self.numbers(table)
         return score_table(numbers, LIMITS, steps=("compact",), lost_share=lost_share, **known)
 
@@ -215,6 +243,8 @@ class Order:
     keeps_age: bool = False
     #: Factor of the head start of the service.
     slope: float = 1.0
+    #: Whether jobs may wait for any time.
+    is_unbounded: bool = False
     #: Whether a job keeps the rank of the time when it was queued.
     is_static: bool = False
 
@@ -229,6 +259,14 @@ ORDERS = {
         ),
         Order(name="lakehand, no slices", is_static=True),
         Order(name="lakehand, head start / 3", has_slices=True, is_static=True, slope=1 / 3),
+        Order(
+            name="lakehand, reads unknown, no bound",
+            has_slices=True,
+            is_static=True,
+            knows_reads=False,
+            slope=100.0,
+            is_unbounded=True,
+        ),
         Order(name="oldest first", is_static=True),
         Order(name="oldest first, slices", has_slices=True, is_static=True),
         Order(name="Amoro balanced"),
@@ -266,12 +304,19 @@ class ArrayQueue:
         self.waiting[table] = True
         self.not_before[table] = now + delay
         if next_turn:
-            head = self.queued_at[table] - self.rank_at[table]
+            head = own_head_start(float(self.queued_at[table]), float(self.rank_at[table]))
             self.queued_at[table], self.rank_at[table] = now, now - head
 
     def rescore(self, table: int, now: float, score: float, *, head: float) -> None:  # noqa: ARG002
         """Raise the rank of a job that waits; its score is stored by the job store only."""
         self.rank_at[table] = min(self.rank_at[table], self.queued_at[table] - head)
+
+    def promote(self, now: float) -> None:
+        """Let jobs that could have started for too long go before others."""
+        since = np.maximum(self.queued_at, self.not_before)
+        raised = (self.queued_at - self.rank_at) / OVERDUE_RANK
+        is_overdue = self.waiting & (since + OVERDUE_SECONDS * (raised + 1.0) <= now)
+        self.rank_at[is_overdue] -= OVERDUE_RANK
 
     def pop(self, now: float) -> int | None:
         ready = np.flatnonzero(self.waiting & (self.not_before <= now))
@@ -359,6 +404,11 @@ class StoreQueue(ArrayQueue):
         values = {"new_score": score, "new_expected": {}, "new_reasons": [], "new_head_start": head}
         self._jobs.rescore([{"table": table + 1, "for_verb": "maintain", **values}])
 
+    def promote(self, now: float) -> None:
+        super().promote(now)
+        self._at(now)
+        self._jobs.promote_overdue(OVERDUE_SECONDS)
+
     def put_back(self, table: int, now: float, delay: float, *, next_turn: bool = False) -> None:
         super().put_back(table, now, delay, next_turn=next_turn)
         self._at(now)
@@ -426,6 +476,8 @@ class Simulation:
     def run(self) -> dict[str, float]:
         for table in range(self.lake.count):
             self._expect(table, 0.0)
+        if self.order.name in REAL and not self.order.is_unbounded:
+            self._add(PROMOTE_SECONDS, "promote", 0)
         if self.trace.burst:
             self._add(self.trace.burst[0] * HOUR, "burst", 0)
         while self.events:
@@ -465,13 +517,13 @@ class Simulation:
         lost = self.lost_share.get(table, 0.0)
         score = self.lake.score(table, reads=self.order.knows_reads, lost_share=lost).score
         head = head_start(score, importance=self.policy.importance)
-        return score, min(MOST_HEAD_START, head * self.order.slope)
+        return score, head * self.order.slope
 
     def _expect_rescoring(self, table: int, now: float) -> None:
         """Look at a table that waits when it has grown: the service does so every minute."""
         if self.order.name in REAL:
-            more = self.lake.files[table] * (RESCORED_GROWTH - 1) / self.lake.rate[table]
-            at = now + max(LOOK_SECONDS, float(more))
+            more = self.lake.seconds_to_grow(table, RESCORED_GROWTH)
+            at = now + max(LOOK_SECONDS, more)
             self.rescored_at[table] = at
             self._add(at, "rescore", table)
 
@@ -482,6 +534,10 @@ class Simulation:
         score, head = self._ranked(table)
         self.queue.rescore(table, now, score, head=head)
         self._expect_rescoring(table, now)
+
+    def _promote(self, _table: int, now: float, _value: float) -> None:
+        self.queue.promote(now)
+        self._add(now + PROMOTE_SECONDS, "promote", 0)
 
     def _wake(self, _table: int, _now: float, _value: float) -> None:
         """Let workers look again: a job may start now."""
@@ -497,8 +553,7 @@ class Simulation:
         _, share, files = self.trace.burst
         for table in np.flatnonzero(self.lake.chance.random(self.lake.count) < share).tolist():
             self.lake.update(table, now)
-            self.lake.files[table] += files
-            self.lake.bytes_of_files[table] += files * self.lake.file_bytes[table]
+            self.lake.add(table, files)
             self._expect(table, now)
 
     def _start_jobs(self, now: float) -> None:
@@ -511,7 +566,7 @@ class Simulation:
             self._later(table, now, opens_at - now)
             return
         self.lake.update(table, now)
-        size = float(self.lake.bytes_of_files[table])
+        files, size = self.lake.held(table)
         most = self.policy.slice_bytes if self.order.has_slices else math.inf
         granted = self._reserve(min(size, most), now)
         if granted is None:
@@ -521,7 +576,7 @@ class Simulation:
             self.waits.append(now - self.queue.queued_at[table])
         self.started.add(table)
         share = min(1.0, granted / size) if size else 1.0
-        self.taken[table] = (float(self.lake.files[table]) * share, size * share)
+        self.taken[table] = (files * share, size * share)
         seconds = self.lake.seconds(table, share)
         if self.trace.wrong > 1.0:
             power = self.lake.chance.uniform(-1.0, 1.0)
@@ -543,14 +598,14 @@ class Simulation:
 
     def _reserve(self, wanted: float, now: float) -> float | None:
         """Return how many bytes the budgets allow; None: too few for now."""
+        if not self.config.budgets:
+            return wanted
         day, _ = day_of(self.config, now)
         own = []
         for budget in self.config.budgets:
             for unit, allowed in budget.limits().items():
                 empty = Budget(scope=budget.name, unit=unit, day=day, allowed=allowed)  # type: ignore[arg-type]
                 own.append(self.budgets.get((budget.name, f"{unit} {day}"), empty))
-        if not own:
-            return wanted
         amounts = wanted_by(self.config, int(wanted))
         if find_short(own, amounts, 1 / 8) is not None:
             return None
@@ -576,8 +631,7 @@ class Simulation:
             # What came while it ran is left.
             files, size = self.taken[table]
             self.bytes += size
-            lake.files[table] -= files
-            lake.bytes_of_files[table] -= size
+            lake.take(table, files, size)
         if share < 1.0:
             next_turn = not self.order.keeps_age
             self._later(table, now, self._backoff(table), next_turn=next_turn)
@@ -611,8 +665,33 @@ class Simulation:
         }
 
 
+class Runs:
+    """Runs that have ended, in a file of JSON lines: what is in it is not run again."""
+
+    def __init__(self, path: Path | None, options: dict[str, Any]) -> None:
+        self._path, self._options = path, options
+        self._ended: dict[str, dict[str, float]] = {}
+        if path is not None and path.exists():
+            lines = (json.loads(line) for line in path.read_text().splitlines())
+            self._ended = {line["run"]: line["result"] for line in lines}
+
+    def get(self, trace: Trace, order: Order, seed: int) -> dict[str, float]:
+        """Return the result of a run; it is run if it is not in the file."""
+        about = {"trace": trace.name, "order": order.name, "seed": seed, "hours": trace.hours}
+        name = json.dumps({**about, **self._options}, sort_keys=True)
+        if name not in self._ended:
+            store = self._options["store"] and order.name in REAL
+            options = {**self._options, "store": store}
+            result = Simulation(trace, order, seed=seed, **options).run()
+            self._ended[name] = {key: float(value) for key, value in result.items()}
+            if self._path is not None:
+                with self._path.open("a") as file:
+                    file.write(json.dumps({"run": name, "result": self._ended[name]}) + "\n")
+        return self._ended[name]
+
+
 def compare(
-    traces: list[str], orders: list[str], *, tables: int, workers: int, seeds: range, store: bool
+    traces: list[str], orders: list[str], *, seeds: range, runs: Runs
 ) -> dict[str, dict[str, dict[str, float]]]:
     """Return the median over all seeds, and of waits the worst, by trace and order.
 
@@ -620,15 +699,12 @@ def compare(
     """
     found: dict[str, dict[str, dict[str, float]]] = {}
     for trace in traces:
-        runs = {}
-        for order in orders:
-            options = {"tables": tables, "workers": workers, "store": store and order in REAL}
-            runs[order] = [
-                Simulation(TRACES[trace], ORDERS[order], seed=seed, **options).run()  # type: ignore[arg-type]
-                for seed in seeds
-            ]
-        base = runs.get(BASE, runs[orders[0]])
-        found[trace] = {order: _summed(one, base) for order, one in runs.items()}
+        results = {
+            order: [runs.get(TRACES[trace], ORDERS[order], seed) for seed in seeds]
+            for order in orders
+        }
+        base = results.get(BASE, results[orders[0]])
+        found[trace] = {order: _summed(one, base) for order, one in results.items()}
         print(describe(trace, found[trace]), flush=True)
     return found
 
@@ -674,18 +750,18 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--store", action="store_true", help="use the job store")
     parser.add_argument("--output", type=Path, default=RESULTS)
+    parser.add_argument("--runs", type=Path, help="keep each run there, and go on with it later")
     parser.add_argument("--trace", action="append", choices=sorted(TRACES))
     parser.add_argument("--order", action="append", choices=sorted(ORDERS))
     given = parser.parse_args()
     if given.hours:
         TRACES.update({name: replace(one, hours=given.hours) for name, one in TRACES.items()})
+    options = {"tables": given.tables, "workers": given.workers, "store": given.store}
     found = compare(
         given.trace or list(TRACES),
         given.order or list(ORDERS),
-        tables=given.tables,
-        workers=given.workers,
         seeds=range(given.first_seed, given.first_seed + given.seeds),
-        store=given.store,
+        runs=Runs(given.runs, options),
     )
     given.output.parent.mkdir(exist_ok=True)
     names = ("seeds", "first_seed", "hours", "tables", "workers")

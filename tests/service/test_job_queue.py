@@ -7,6 +7,8 @@ from sqlalchemy import insert
 from sqlalchemy.exc import IntegrityError
 
 from lakehand.errors import JobNotFoundError, JobStateError, LeaseLostError, ValidationError
+from lakehand.service.job_states import URGENT_RANK
+from lakehand.service.scores import MOST_HEAD_START
 from lakehand.service.store.budgets import BudgetStore
 from lakehand.service.store.database_schema import JOBS
 from lakehand.service.store.events import EventLog
@@ -272,3 +274,44 @@ def test_a_slice_takes_its_next_turn_behind_those_that_waited_and_keeps_its_head
     rest = queue.get(first)
     assert (rest.queued_at, rest.rank_at) == (pytest.approx(now), pytest.approx(now - 100))
     assert [queue.claim(claim_by()).id for _ in range(2)] == [second, first]
+
+
+HOUR, OVERDUE = 3600.0, 10 * 3600.0
+
+
+def test_a_job_that_waited_too_long_goes_before_those_with_a_higher_score(queue, tables, clock):
+    old = queue.enqueue(request(tables[0])).job_id
+    clock.advance(9 * HOUR)
+    new = queue.enqueue(request(tables[1], head_start=MOST_HEAD_START)).job_id
+    assert (queue.promote_overdue(OVERDUE), ids_in_turn(queue)) == (0, [new, old])
+    clock.advance(HOUR)
+    assert (queue.promote_overdue(OVERDUE), ids_in_turn(queue)) == (1, [old, new])
+    assert queue.promote_overdue(OVERDUE) == 0, "once in that time"
+    # Both are overdue: the one that is so for twice as long goes first, whatever the scores.
+    clock.advance(11 * HOUR)
+    assert (queue.promote_overdue(OVERDUE), ids_in_turn(queue)) == (2, [old, new])
+    urgent = queue.enqueue(request(tables[2], head_start=URGENT_RANK)).job_id
+    assert ids_in_turn(queue)[0] == urgent
+
+
+def test_the_time_in_which_a_job_could_not_start_makes_it_not_overdue(queue, tables, clock):
+    queue.enqueue(request(tables[0], delay=20 * HOUR))
+    clock.advance(29 * HOUR)
+    assert queue.promote_overdue(OVERDUE) == 0
+    clock.advance(1.1 * HOUR)
+    assert queue.promote_overdue(OVERDUE) == 1
+
+
+def test_the_rest_of_an_overdue_job_is_not_overdue(queue, tables, clock):
+    queue.enqueue(request(tables[0], head_start=HOUR))
+    for _ in range(2):
+        clock.advance(OVERDUE + HOUR)
+        queue.promote_overdue(OVERDUE)
+    job = queue.claim(claim_by())
+    queue.requeue(job.id, job.fence, DONE, waits_for="turn", counts=False, is_next_turn=True)
+    rest = queue.get(job.id)
+    assert rest.queued_at - rest.rank_at == pytest.approx(HOUR)
+
+
+def ids_in_turn(queue):
+    return [job.id for job in sorted(queue.listed(states=["queued"]), key=lambda job: job.rank_at)]

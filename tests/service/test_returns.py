@@ -8,7 +8,13 @@ import pytest
 
 from lakehand.service.config import parse_config
 from lakehand.service.config_sections import CostsSection
-from lakehand.service.returns import JobReturn, raised_by, read_returns, saved_by
+from lakehand.service.returns import (
+    JobReturn,
+    raised_by,
+    read_return_summary,
+    read_returns,
+    saved_by,
+)
 from lakehand.service.scores import Limits, TableNumbers, score_table
 from lakehand.service.store.job_queue import JobQueue
 from lakehand.service.store.records import AttemptEnd
@@ -52,6 +58,18 @@ def test_a_job_is_worth_what_readers_save_until_the_next_one(database, table, cl
     assert oldest.value == pytest.approx(48 - 10)
     assert newest.benefit == pytest.approx(10 * 0.02 * 24 / 2)
     assert newest.to_json()["return"] == pytest.approx(2.4 - 10)
+
+
+def test_what_is_read_more_often_is_worth_more(database, table, clock):
+    run_job(database, table, files=50, spent=10.0)
+    clock.advance(2 * DAY)
+    (usual,) = read_returns(database, table, COSTS)
+    (important,) = read_returns(database, table, COSTS, importance=8.0)
+    assert important.benefit == pytest.approx(8 * usual.benefit)
+    (named,) = read_return_summary(
+        database, COSTS, importance_of=lambda url, _: 8.0 if url else 1.0
+    ).tables
+    assert named.benefit == pytest.approx(8 * usual.benefit)
 
 
 def test_slices_of_one_job_count_together(database, table, clock):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import time
 
 import pyarrow as pa
 import pytest
@@ -79,6 +80,22 @@ def test_a_wrong_file_changes_nothing_and_a_right_one_holds_at_once(lake):
     lake.wait_for(lambda: "service.config_refused" in lake.event_kinds())
     assert not lake.jobs()
     lake.configure()
+    lake.signal(signal.SIGHUP)
+    lake.wait_for(lambda: lake.file_counts() == {"a": 1})
+    assert lake.end() == 0
+
+
+def test_a_job_that_waits_for_its_budget_starts_when_the_budget_is_raised(lake):
+    lake.configure(EAGER + "[budget.all]\nbytes_per_day = 1\n")
+    lake.create("a")
+    lake.start()
+    lake.wait_for(lambda: [job for job in lake.jobs(states=["queued"]) if job.fence])
+    # It starts tomorrow, and not at every look of the scheduler.
+    time.sleep(3)
+    [job] = lake.jobs(states=["queued"])
+    assert (job.fence, job.waits_for) == (1, "budget")
+    assert lake.file_counts()["a"] > 1
+    lake.configure(EAGER + '[budget.all]\nbytes_per_day = "1GiB"\n')
     lake.signal(signal.SIGHUP)
     lake.wait_for(lambda: lake.file_counts() == {"a": 1})
     assert lake.end() == 0

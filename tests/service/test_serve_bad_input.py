@@ -33,7 +33,7 @@ def lake(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message", "hint"),
     [
-        ([], "nothing to look after", "lakehand service init"),
+        ([], "no tables to maintain", "lakehand service init"),
         ([".", "--roles", "worker,boss"], "'boss' is not a role", ""),
         ([".", "--roles", ","], "no role is named", ""),
         ([".", "--store", "mysql://x/y"], "SQLite and PostgreSQL are supported", ""),

@@ -206,7 +206,7 @@ def test_ctrl_c_ends_the_watching_and_not_the_job(screen, lake, queue):
         assert line.startswith("job 1: running")
     os.kill(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=60)
-    assert (process.returncode, err) == (130, "stopped watching; job 1 goes on\n")
+    assert (process.returncode, err) == (130, "stopped watching; job 1 continues\n")
     assert queue.get(1).state == "running"
     assert queue.get(1).wish is None
 

@@ -32,7 +32,8 @@ def run(simulator, trace, order, *, hours=2.0, seed=1, **changes):
 
 
 @pytest.mark.parametrize("trace", ["stationary_125", "dying_workers", "huge_table", "windows"])
-def test_the_job_store_gives_the_same_order_as_the_arrays(simulator, trace):
+def test_the_job_store_gives_the_same_order_as_the_arrays(simulator, trace, monkeypatch):
+    monkeypatch.setattr(simulator, "OVERDUE_SECONDS", 120.0)
     options = {"tables": 20, "workers": 2, "seed": 3}
     traced = replace(simulator.TRACES[trace], hours=0.4)
     order = simulator.ORDERS["lakehand"]
@@ -57,7 +58,7 @@ def test_pure_benefit_starves_tables_that_others_do_not(simulator):
     own, _ = run(simulator, "stationary_125", "lakehand", hours=12.0, load=2.0)
     oldest, _ = run(simulator, "stationary_125", "oldest first", hours=12.0, load=2.0)
     assert own["longest_wait_hours"] < greedy["longest_wait_hours"]
-    assert greedy["read_cost"] <= own["read_cost"] <= oldest["read_cost"]
+    assert own["read_cost"] <= 1.1 * greedy["read_cost"] < oldest["read_cost"]
 
 
 def test_all_waits_are_short_at_a_load_that_the_workers_can_do(simulator):
@@ -81,8 +82,8 @@ def test_no_job_starts_while_its_window_is_closed(simulator):
 
 def test_the_scores_of_a_rival_are_those_of_the_service(simulator):
     lake = simulator.Lake(simulator.TRACES["stationary_125"], 30, 2, 5)
-    lake.files = np.floor(lake.files + 20)
-    lake.bytes_of_files = lake.files * lake.file_bytes
+    lake.files[:] = np.floor(lake.files + 20)
+    lake.bytes_of_files[:] = lake.files * lake.file_bytes
     queue = simulator.ArrayQueue(lake, simulator.ORDERS["benefit/cost"], 5)
     rival = queue._value(np.arange(30))
     own = [lake.score(table).score for table in range(30)]

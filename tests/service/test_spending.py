@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -76,11 +77,9 @@ class Service:
         try:
             for _ in range(seconds * 20):
                 now = self.clock.now().timestamp()
-                busy = self.jobs.listed(states=["running"])
-                ready = [
-                    job for job in self.jobs.listed(states=["queued"]) if job.not_before <= now
-                ]
-                if not busy and not ready:
+                # In one listing: a job that is claimed between two would be in neither.
+                listed = self.jobs.listed(states=["running", "queued"])
+                if not any(job.state == "running" or job.not_before <= now for job in listed):
                     return
                 time.sleep(0.05)
             raise AssertionError(self.jobs.listed())
@@ -246,6 +245,42 @@ def test_jobs_that_wait_for_a_budget_start_when_it_has_something_left(service):
     )  # fmt: skip
     assert service.scheduler.end_budget_waits() == 1
     assert service.jobs.claim(claim_by()).id == waiting.id
+
+
+@pytest.mark.parametrize(
+    ("granted", "left", "starts"),
+    [
+        (None, 2**28, True),
+        (2**28, 2**28, False),
+        (2**28, 2**29 - 1, False),
+        (2**28, 2**29, True),
+        (2**40, 9 * 2**30, True),
+    ],
+)
+def test_a_job_whose_files_were_too_large_starts_with_twice_as_much(service, granted, left, starts):
+    (table,) = registered(service, "sales_a")
+    job = claimed(service, table)
+    end = AttemptEnd(outcome="no_budget", spent={"bytes": 0.0})
+    details = {"details": "too little is left today for its files", "granted_bytes": granted}
+    service.jobs.requeue(
+        job.id, job.fence, end, waits_for="budget", delay=9e3, counts=False, details=details
+    )
+    service.config = service.scheduler.config = replace(
+        service.config, budgets=(replace(service.config.budgets[0], bytes_per_day=left),)
+    )
+    assert service.scheduler.end_budget_waits() == starts
+    assert service.scheduler.end_budget_waits() == 0
+
+
+def test_a_job_with_a_smaller_limit_of_its_own_does_not_wait_for_a_budget(service):
+    """Its files are above its own limit: another budget would change nothing."""
+    (table,) = registered(service, "sales_a")
+    job = claimed(service, table, options={"max_bytes_per_run": "1MiB"})
+    spec = replace(service.specs.of(job), short_for=9e3)
+    report = {"outcome": "nothing_to_do", "remaining": {"groups": 1}}
+    worker = JobWorker(service.jobs, service.tables, service.workers, spec_of=service.specs.of)
+    worker._end_with_report(job, spec, report, {"bytes": 0.0})
+    assert service.jobs.get(job.id).state == "succeeded"
 
 
 amounts = st.sampled_from([0.0, 1.0, 10.0, 100.0, 1000.0])

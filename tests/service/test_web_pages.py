@@ -91,7 +91,15 @@ def open_page(browser):
         context.close()
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (390, "dark")])
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [
+        (1440, "light"),
+        (390, "dark"),
+        pytest.param(1440, "dark", marks=pytest.mark.soak),
+        pytest.param(390, "light", marks=pytest.mark.soak),
+    ],
+)
 def test_every_page_is_quiet_and_fits_its_window(site, open_page, tmp_path, width, scheme):
     real = make_table(tmp_path / "real")
     ServiceClient(site.web.config, database=site.database).tables.add(str(real))

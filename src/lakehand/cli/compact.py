@@ -79,6 +79,7 @@ _METHOD_NAMES = {"copy": "copied byte for byte", "recode": "rewritten", "sort": 
 _PROOF_DESCRIPTIONS = {
     "digest": "proved equal, read back from storage",
     "ranges": "proved equal by checksums of every byte range, read back from storage",
+    "checksums": "proved equal by the store's checksums of whole files",
     "positions": "proved by the positions that deletion vectors hide, read back from storage",
     "mixed": "proved equal, each part by digest, checksums or positions, read back from storage",
     "counts": "counted, but not compared",
@@ -156,6 +157,10 @@ def _groups(report: OperationReport) -> Iterable[str]:
 
 
 def _evidence(report: OperationReport) -> Iterable[tuple[str, str]]:
+    if report.moved_in_store_bytes:
+        yield "copied", f"{format_bytes(report.moved_in_store_bytes)} by the store itself"
+    for reason in report.streamed_because:
+        yield "streamed", reason
     if report.proof is not None:
         description = _PROOF_DESCRIPTIONS[report.proof.kind]
         yield "rows", f"{report.proof.rows:,} {description}"

@@ -18,7 +18,7 @@ from lakehand.cli.shared_options import (
     table_options,
 )
 from lakehand.model.quantities import format_bytes, format_count
-from lakehand.model.reports import DeduplicationReport
+from lakehand.model.reports import DeduplicationReport, MergeReport
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -59,6 +59,22 @@ def deletion_screen(report: DeletionReport) -> Iterable[RenderableType]:
     yield figures_grid(list(_figures(report)))
 
 
+def merge_screen(report: MergeReport) -> Iterable[RenderableType]:
+    """Show what a merge changed, and the proof that no other rows were."""
+    changed = (
+        f"{format_count(report.rows_updated, 'row')} updated, {report.rows_deleted:,} deleted,"
+        f" {report.rows_inserted:,} inserted"
+    )
+    outcome = {
+        "committed": f"{changed} in version {report.version:,}",
+        "nothing_to_do": "nothing to do",
+        "dry_run": f"{changed} if it ran; nothing was written",
+    }[report.outcome]
+    yield Text(f"merge: {outcome}", style="bold")
+    given = format_count(report.rows_given, "row")
+    yield figures_grid([("source", given), *_figures(report)])
+
+
 def _describe_outcome(report: DeletionReport) -> str:
     rows = format_count(report.rows_removed, "row")
     return {
@@ -73,7 +89,7 @@ def _rival(report: DeletionReport) -> str:
     return f": being deduplicated by run {', '.join(runs)}" if runs else ""
 
 
-def _figures(report: DeletionReport) -> Iterable[tuple[str, str]]:
+def _figures(report: DeletionReport | MergeReport) -> Iterable[tuple[str, str]]:
     if report.rows_before is not None:
         yield "rows", f"{report.rows_before:,} → {report.rows_after:,}"
     if isinstance(report, DeduplicationReport) and report.duplicate_distribution:
@@ -88,18 +104,27 @@ def _figures(report: DeletionReport) -> Iterable[tuple[str, str]]:
     yield "took", format_time(report.duration_ms, report.ran_on)
 
 
-def _files(report: DeletionReport) -> Iterable[str]:
+def _files(report: DeletionReport | MergeReport) -> Iterable[str]:
     if report.files_marked:
         yield f"{report.files_marked:,} with a deletion vector"
-    if report.files_added:
-        yield f"{report.files_added:,} rewritten"
-    if dropped := report.files_removed - report.files_added:
-        yield f"{dropped:,} dropped"
+    if isinstance(report, MergeReport):
+        # New rows are in separate files, so rewritten files cannot be told from their number.
+        yield f"{report.files_added:,} added"
+        yield f"{report.files_removed:,} removed"
+    else:
+        yield from _rewritten(report)
     if report.change_files_added:
         yield f"{report.change_files_added:,} written for the change data feed"
 
 
-def _evidence(report: DeletionReport) -> Iterable[tuple[str, str]]:
+def _rewritten(report: DeletionReport) -> Iterable[str]:
+    if report.files_added:
+        yield f"{report.files_added:,} rewritten"
+    if dropped := report.files_removed - report.files_added:
+        yield f"{dropped:,} dropped"
+
+
+def _evidence(report: DeletionReport | MergeReport) -> Iterable[tuple[str, str]]:
     if report.proof is None:
         yield "proof", "none needed: no file was rewritten"
     elif report.proof.kind == "counts":

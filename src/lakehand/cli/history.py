@@ -42,8 +42,8 @@ def history_screen(entries: Sequence[HistoryEntry]) -> Iterable[RenderableType]:
     """Show commits, newest first."""
     grid = Grid(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     grid.add_column("version", justify="right")
-    grid.add_column("committed")
-    grid.add_column("operation")
+    grid.add_column("committed", overflow="fold")
+    grid.add_column("operation", overflow="fold")
     grid.add_column("what it did", overflow="fold")
     grid.add_column("engine", overflow="fold")
     for entry in entries:

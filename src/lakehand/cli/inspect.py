@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     "--html",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
     metavar="FILE",
-    help="Write a page that needs no service; with two columns in --by also the picture.",
+    help="Write the state as one HTML file; with two columns in --by, including the picture.",
 )
 @setting_option("--target-file-size", "target_file_bytes", metavar="SIZE")
 def inspect(

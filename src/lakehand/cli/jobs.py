@@ -58,7 +58,7 @@ _OUTCOMES = {
 _EMPTY = (
     "No jobs.\n"
     "  lakehand jobs submit TABLE    asks for one\n"
-    "  lakehand serve                queues what is due by itself, and runs it"
+    "  lakehand serve                queues and runs what is due automatically"
 )
 _SIGNALLED = 128
 
@@ -191,7 +191,7 @@ def _table_of(job: Job) -> str:
 @job_argument
 @service_options
 def show_job(config: Path | None, store: str | None, as_json: bool, job: int) -> None:  # noqa: FBT001
-    """Show what is known of JOB: state, reasons, attempts, report or error."""
+    """Show JOB: state, reasons, attempts, report or error."""
     with open_client(config, store) as client:
         entry = client.jobs.show(job)
         events = client.jobs.events(job)
@@ -253,7 +253,7 @@ def _job_rows(entry: JobEntry, now: float) -> Iterator[tuple[str, str]]:
 def _score(job: Job) -> str:
     saved = format_duration(timedelta(seconds=job.expected["benefit_seconds"]))
     taken = format_duration(timedelta(seconds=job.expected["core_seconds"]))
-    return f"{job.score:,.1f}: saves readers {saved} per day, takes {taken} of processor time"
+    return f"{job.score:,.1f}: saves readers {saved} per day, takes {taken} of CPU time"
 
 
 def _report_rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -285,10 +285,10 @@ def submit_job(
     urgent: bool,  # noqa: FBT001
     watch: bool,  # noqa: FBT001
 ) -> int:
-    """Ask for a job on TABLE. VERB is `maintain` unless another one is given.
+    """Request a job on TABLE. VERB is `maintain` unless another one is given.
 
-    Where a job of the kind is queued already, it is used. A worker runs it: `lakehand serve` starts
-    one.
+    If such a job is already queued, no second one is created. A worker runs it: `lakehand serve`
+    starts one.
     """
     given = dict(_option(pair) for pair in options)
     with open_client(config, store) as client:
@@ -316,7 +316,7 @@ def watch_job(config: Path | None, store: str | None, as_json: bool, job: int) -
     """Show the progress of JOB until it ends.
 
     The exit code is 0 if it succeeded, that of its error if it failed, 1 if it was cancelled.
-    Ctrl-C ends the watching; the job goes on.
+    Ctrl-C ends this command; the job continues.
     """
     with open_client(config, store) as client:
         return _watch(client, job, as_json=as_json)
@@ -326,7 +326,7 @@ def _watch(client: ServiceClient, number: int, *, as_json: bool) -> int:
     try:
         entry = _follow(client, number)
     except KeyboardInterrupt as stopped:
-        click.echo(f"stopped watching; job {number} goes on", err=True)
+        click.echo(f"stopped watching; job {number} continues", err=True)
         return _SIGNALLED + getattr(stopped, "number", signal.SIGINT)
     _print_entry(entry, client.now(), as_json=as_json)
     return exit_code_of(entry.job)
@@ -384,7 +384,7 @@ _changing(
 )
 _changing(
     "pause",
-    "Keep JOB from starting. If it runs, it commits what is proved, and waits.",
+    "Do not start JOB. If it is running, it commits the files that are proved, and waits.",
     lambda jobs, number: jobs.pause(number),
 )
 _changing("resume", "Let JOB start again.", lambda jobs, number: jobs.resume(number))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import logging
 import os
+import shlex
 import signal
 import sys
 from typing import TYPE_CHECKING
@@ -53,15 +55,16 @@ COMMANDS: Mapping[str, str] = {
     "clean-logs": "Delete expired log entries.",
     "restore": "Restore an earlier version of a table.",
     "properties": "Show and change the properties of a table.",
-    "serve": "Look after all tables, in the background.",
+    "serve": "Run the service that maintains all tables.",
     "service": "Configure, watch and pause the service.",
     "tables": "Show and change the tables of the service.",
     "jobs": "Show, request and change the jobs of the service.",
     "workers": "Show and end the workers of the service.",
-    "budgets": "Show what the jobs of a day may spend.",
+    "budgets": "Show the daily budgets of the service.",
     "policies": "Check the policies of the service.",
     "sql": "Run SQL statements, or open a shell.",
     "settings": "Show every setting and where its value comes from.",
+    "help": "Show the help of a command.",
 }
 
 
@@ -79,9 +82,27 @@ class _LazyGroup(click.Group):
         command: click.Command = getattr(module, name)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; where there is none, say which one may be meant."""
+        word = args[0]
+        is_unknown = word not in COMMANDS and not word.startswith("-")
+        if is_unknown and not ctx.resilient_parsing:  # as it is for completion
+            raise click.UsageError(f"No such command {word!r}.{describe_near(word)}", ctx=ctx)
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
+
+
+def describe_near(word: str) -> str:
+    """Return what may be meant by a word that is no command, as a sentence; else nothing."""
+    if os.path.isdir(word):  # noqa: PTH112  which is False where a path cannot be
+        return f" To inspect a table: lakehand inspect {shlex.quote(word)}"
+    near = difflib.get_close_matches(word, COMMANDS, n=1)
+    return f" Did you mean {near[0]!r}?" if near else ""
 
 
 @click.group(

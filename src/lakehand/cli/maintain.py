@@ -15,6 +15,7 @@ from lakehand.cli.checkpoint import describe_checkpoint
 from lakehand.cli.output import print_report
 from lakehand.cli.progress_bar import progress_bar
 from lakehand.cli.shared_options import (
+    complete_table,
     engine_options,
     json_option,
     logging_options,
@@ -40,12 +41,13 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("tables", nargs=-1, metavar="TABLE...")
+@click.argument("tables", nargs=-1, metavar="TABLE...", shell_complete=complete_table)
 @click.option(
     "--config",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Maintain the tables of the sources in this file, or those named, by its policies.",
+    help="Configuration file: maintain the tables of its sources, or the named ones, by its"
+    " policies.",
 )
 @click.option(
     "--jobs",
@@ -74,7 +76,7 @@ if TYPE_CHECKING:
     default="lakehand",
     show_default=True,
     metavar="NAME",
-    help="Label `job` of pushed metrics; a push replaces those with the same.",
+    help="Label `job` of pushed metrics; a push replaces earlier metrics with the same label.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what is due; write nothing.")
 @click.option(

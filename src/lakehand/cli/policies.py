@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=CommandGroup)
 def policies() -> None:
-    """Check the configuration file, and show which policy a table has."""
+    """Check the configuration file, and show which policy applies to a table."""
 
 
 @policies.command("check")
@@ -89,7 +89,7 @@ def show_policy(
     table: str,
     is_all: bool,  # noqa: FBT001
 ) -> None:
-    """Show which policy TABLE has, and for every setting its value and where it comes from.
+    """Show which policy applies to TABLE, and the value and origin of every setting.
 
     TABLE is a registered table, or the path or URL of any table.
     """

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
 
+#: Below this width, bars, bytes and the remaining time are left out.
+_NARROW = 96
+
+
 @contextmanager
 def progress_bar() -> Iterator[None]:
     """Show the progress of all operations in the block, where stderr is a terminal."""
@@ -41,10 +45,20 @@ def make_bars(console: Console) -> Bars:
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
 
+    if console.width < _NARROW:
+        return Bars(
+            TextColumn("{task.description:8}"),
+            TextColumn("{task.fields[count]}"),
+            TimeElapsedColumn(),
+            TextColumn("[dim]elapsed[/dim]"),
+            console=console,
+            transient=True,
+        )
     return Bars(
         TextColumn("{task.description:8}"),
         BarColumn(bar_width=24),
         TextColumn("{task.fields[amount]}"),
+        TextColumn("[dim]elapsed[/dim]"),
         TimeElapsedColumn(),
         TextColumn("[dim]left[/dim]"),
         TimeRemainingColumn(),
@@ -60,7 +74,7 @@ class Phases:
         self._bars = bars
         self._tasks: dict[str, TaskID] = {}
         # An engine may take a while to finish the first task.
-        self._first = bars.add_task("starting", total=None, amount="")
+        self._first = bars.add_task("starting", total=None, amount="", count="")
 
     def say(self, text: str) -> None:
         """Show what is waited for, while no phase has begun."""
@@ -70,13 +84,15 @@ class Phases:
         """Update the bar of the event's phase, by bytes if known: groups differ in size."""
         if event.phase not in self._tasks:
             self._hide_endless()
-            self._tasks[event.phase] = self._bars.add_task(event.phase, total=None, amount="")
+            task = self._bars.add_task(event.phase, total=None, amount="", count="")
+            self._tasks[event.phase] = task
         by_bytes = event.done_bytes is not None and event.total_bytes is not None
         self._bars.update(
             self._tasks[event.phase],
             completed=event.done_bytes if by_bytes else event.done,
             total=event.total_bytes if by_bytes else event.total,
             amount=describe_amount(event),
+            count=describe_count(event),
         )
 
     def _hide_endless(self) -> None:
@@ -88,9 +104,14 @@ class Phases:
 
 def describe_amount(event: Progress) -> str:
     """Return the progress as text: `3/8 groups, 12 MiB of 40 MiB`."""
-    if event.total is None:
-        return f"{event.done:,} {event.unit}".rstrip() if event.done else ""
-    count = f"{event.done:,}/{event.total:,} {event.unit}".rstrip()
-    if event.done_bytes is None or event.total_bytes is None:
+    count = describe_count(event)
+    if event.total is None or event.done_bytes is None or event.total_bytes is None:
         return count
     return f"{count}, {format_bytes(event.done_bytes)} of {format_bytes(event.total_bytes)}"
+
+
+def describe_count(event: Progress) -> str:
+    """Return how many groups, files or rows are done."""
+    if event.total is None:
+        return f"{event.done:,} {event.unit}".rstrip() if event.done else ""
+    return f"{event.done:,}/{event.total:,} {event.unit}".rstrip()

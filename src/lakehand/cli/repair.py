@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 @click.option(
     "--accept-changed-files",
     is_flag=True,
-    help="Take files as they are that contradict their size, statistics or checksum. They may have"
-    " been replaced: their earlier rows are then lost.",
+    help="Accept files that contradict their size, statistics or checksum. They may have been"
+    " replaced: their earlier rows are then lost.",
 )
 @click.option(
     "--restore-deleted-rows",

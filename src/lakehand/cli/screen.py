@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from lakehand.model.reports import EngineName, Measured, Remaining
 
-_ENGINES = {"spark": " on Spark", "local": " in local processes", None: ""}
+_ENGINES = {"spark": " on Spark", "local": " on this machine", None: ""}
 
 
 def left_rows(left: Mapping[str, int], remaining: Remaining) -> Iterable[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""`lakehand serve`: look after all tables, until a signal ends it."""
+"""`lakehand serve`: maintain all tables, until a signal ends it."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     metavar="ROLES",
     help="What this process does: one or several of web, scheduler, worker. Default: all of them.",
 )
-@click.option("--store", metavar="URL", help="Job store, above the one of the file.")
+@click.option("--store", metavar="URL", help="Job store to use instead of the one in the file.")
 @click.option(
     "--max-concurrent-jobs",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Jobs that this process runs at once, above the number of the file.",
+    help="Maximum number of concurrent jobs of this process, instead of the one in the file.",
 )
 @logging_options
 def serve(
@@ -46,7 +46,7 @@ def serve(
     store: str | None,
     max_concurrent_jobs: int | None,
 ) -> int:
-    """Look after all tables: find them, maintain what is due, until a signal ends it.
+    """Run the service: find tables and run the maintenance that is due, until a signal ends it.
 
     Tables are found in each DIRECTORY (a path or URL) and in the sources of the configuration file,
     which `lakehand service init` writes. SIGTERM and Ctrl-C let running jobs commit what is proved;
@@ -86,7 +86,7 @@ def _log_to_screen() -> None:
     """Show what happens, unless another level was chosen."""
     chosen = Settings(environment=os.environ)
     if chosen.sources["log_level"] == "default" and not _has_level_option():
-        configure_logging(level="info", form=chosen.log_format, with_time=True)
+        configure_logging(level="info", form=chosen.log_format, is_service=True)
 
 
 def _has_level_option() -> bool:
@@ -115,7 +115,7 @@ def _load(
         named = SourceSection(name="command line", include=tuple(directories))
         sources = (*sources, named)
     if file is None and not sources:
-        message = "nothing to look after: there is no lakehand.toml here, and no DIRECTORY is named"
+        message = "no tables to maintain: no lakehand.toml in this directory, and no DIRECTORY"
         hint = "lakehand service init writes a configuration file; or: lakehand serve DIRECTORY"
         raise ValidationError(message, hint=hint)
     return replace(config, service=service, sources=sources)

@@ -74,7 +74,7 @@ def init_service(
 @service.command("status")
 @service_options
 def service_status(config: Path | None, store: str | None, as_json: bool) -> None:  # noqa: FBT001
-    """Show how the service is doing: tables, jobs, workers."""
+    """Show a summary of tables, jobs and workers."""
     with open_client(config, store) as client:
         found = client.service.status()
     if as_json:
@@ -131,7 +131,7 @@ def pause_service(
     duration: timedelta | None,
     why: str | None,
 ) -> None:
-    """Start no job of any table. Running jobs go on."""
+    """Start no jobs of any table. Running jobs continue."""
     with open_client(config, store) as client:
         client.service.pause(duration=duration, why=why)
         found = client.service.status()
@@ -159,7 +159,7 @@ def resume_service(config: Path | None, store: str | None, as_json: bool) -> Non
 @service.command("drain")
 @service_options
 def drain_service(config: Path | None, store: str | None, as_json: bool) -> None:  # noqa: FBT001
-    """Let all workers commit what is proved, and end. What is left of their jobs is queued again.
+    """Let all workers commit proved files, and end. The rest of their jobs is queued again.
 
     To keep workers that start later from taking jobs, pause the service first.
     """

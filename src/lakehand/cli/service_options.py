@@ -82,7 +82,7 @@ def duration_option(sentence: str) -> Callable[[FC], FC]:
 def pause_options(command: FC) -> FC:
     """Add how long a pause holds, and why."""
     duration = duration_option("How long, such as 2h. Default: until it is resumed.")
-    why = click.option("--why", metavar="TEXT", help="Why; shown to others.")
+    why = click.option("--why", metavar="TEXT", help="Reason, shown to other users.")
     return duration(why(command))
 
 

@@ -35,7 +35,7 @@ _EMPTY = "There are no tokens.\n  lakehand service token create NAME    creates 
 def token() -> None:
     """Create, show and revoke tokens of the HTTP server.
 
-    A viewer may look, an operator may also act on jobs and tables, an admin may do everything.
+    A viewer may read, an operator may also change jobs and tables, an admin may do everything.
     """
 
 
@@ -58,7 +58,7 @@ def create_token(
     store: str | None,
     as_json: bool,  # noqa: FBT001
 ) -> None:
-    """Create a token and print it, this once: only its hash is stored."""
+    """Create a token and print it. It cannot be printed again: only its hash is stored."""
     with open_client(config, store, create=True) as client:
         created, secret = client.tokens.create(name, role, duration=duration)
     if as_json:
@@ -70,7 +70,7 @@ def create_token(
 @token.command("list")
 @service_options
 def list_tokens(config: Path | None, store: str | None, as_json: bool) -> None:  # noqa: FBT001
-    """Show the tokens; not what they are, which is not stored."""
+    """List the tokens by name. The tokens themselves are not stored."""
     with open_client(config, store) as client:
         found, now = client.tokens.list(), client.now()
     if as_json:
@@ -100,7 +100,7 @@ def tokens_screen(found: Sequence[AccessToken], now: float) -> Iterable[Renderab
 @click.argument("name")
 @service_options
 def revoke_token(name: str, config: Path | None, store: str | None, as_json: bool) -> None:  # noqa: FBT001
-    """Make a token invalid, within two seconds."""
+    """Revoke a token. It is invalid within two seconds."""
     with open_client(config, store) as client:
         revoked = client.tokens.revoke(name)
     if as_json:

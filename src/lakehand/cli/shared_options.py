@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
+from click.shell_completion import CompletionItem
 
 from lakehand.model.order import CURVE_SYNONYMS, Curve
 from lakehand.observe import configure_logging
@@ -23,7 +24,15 @@ if TYPE_CHECKING:
 
 _LOGGING = "lakehand.logging"
 
-table_argument = click.argument("table", metavar="TABLE")
+
+def complete_table(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Complete a table as a directory; the shell lists them."""
+    return [] if "://" in incomplete else [CompletionItem(incomplete, type="dir")]
+
+
+table_argument = click.argument("table", metavar="TABLE", shell_complete=complete_table)
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document on stdout."
 )
@@ -222,5 +231,5 @@ def open_for_rewriting(
 
     if not dry_run:
         engine = {name: options.get(name) for name in ("engine", "master", "remote")}
-        start_rewriter_ahead(Settings(engine))
+        start_rewriter_ahead(Settings(engine), table)
     return open_for_command(table, storage_options)

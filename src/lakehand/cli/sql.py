@@ -47,6 +47,7 @@ _SCREENS: Mapping[str, tuple[str, str]] = {
     "RepairReport": ("repair", "repair_screen"),
     "MaintenanceReport": ("maintain", "maintenance_screen"),
     "DeduplicationReport": ("delete", "deletion_screen"),
+    "MergeReport": ("delete", "merge_screen"),
     "RestoreReport": ("restore", "restore_screen"),
     "PropertiesReport": ("properties", "change_screen"),
     "Plan": ("plan", "plan_screen"),

@@ -112,7 +112,7 @@ class Shell:
         except LakehandError as error:
             print_error(error.to_json(), as_json=False)
         except KeyboardInterrupt:
-            click.echo("interrupted; a job of the service goes on", err=True)
+            click.echo("interrupted; a job of the service continues", err=True)
         except Exception as error:  # noqa: BLE001  a bug must not end the shell
             print_error(describe_error(error), as_json=False)
 

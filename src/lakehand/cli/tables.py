@@ -1,4 +1,4 @@
-"""`lakehand tables`: the tables that the service looks after."""
+"""`lakehand tables`: the tables that the service maintains."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ _EMPTY = (
     "No tables yet.\n"
     "  lakehand tables add URL     registers one\n"
     "  lakehand tables discover    registers all tables of the [[source]] sections\n"
-    "  lakehand serve              does that by itself, and maintains them"
+    "  lakehand serve              finds and maintains them automatically"
 )
 
 
 @click.group(cls=CommandGroup)
 def tables() -> None:
-    """Show and change the tables that the service looks after.
+    """Show and change the tables that the service maintains.
 
     TABLE is the name, URL, path or id of a table, as `lakehand tables list` shows them. No command
     here deletes data.
@@ -139,7 +139,7 @@ def add_table(
     url: str,
     name: str | None,
 ) -> None:
-    """Look after the table at URL, a path or URL. There must be a table."""
+    """Register the table at URL, a path or URL, with the service. The table must exist."""
     with open_client(config, store, create=True) as client:
         entry, is_new = client.tables.add(url, name=name)
     if as_json:
@@ -153,14 +153,14 @@ def add_table(
 @table_argument
 @service_options
 def remove_table(config: Path | None, store: str | None, as_json: bool, table: str) -> None:  # noqa: FBT001
-    """Stop looking after TABLE. Its data is not deleted.
+    """Stop maintaining TABLE. Its data is not deleted.
 
     Its queued jobs are cancelled; the history of its jobs stays. Its source does not bring it back:
     `lakehand tables add` does.
     """
     with open_client(config, store) as client:
         entry = client.tables.remove(table)
-    message = "no longer looked after; no data was deleted"
+    message = "no longer maintained; no data was deleted"
     _print_entry(entry, message, as_json=as_json)
 
 
@@ -168,7 +168,7 @@ def remove_table(config: Path | None, store: str | None, as_json: bool, table: s
 @table_argument
 @service_options
 def show_table(config: Path | None, store: str | None, as_json: bool, table: str) -> None:  # noqa: FBT001
-    """Show what is known of TABLE: state, policy, overridden settings, latest jobs."""
+    """Show TABLE: state, policy, overridden settings, latest jobs."""
     with open_client(config, store) as client:
         entry = client.tables.show(table)
         jobs = client.jobs.list(table=str(entry.table.id), limit=5)
@@ -239,8 +239,9 @@ def explain_table(
 ) -> None:
     """Explain why TABLE is maintained or not, and what its jobs wait for.
 
-    Shows the policy and why it is that one, each number against its threshold, windows, budgets and
-    waiting jobs, and where each setting comes from. Reads the log of the table, and no data file.
+    Shows the policy and why it applies, each measured value with its threshold, windows, budgets
+    and waiting jobs, and where each setting comes from. Reads the log of the table, but no data
+    file.
     """
     with open_client(config, store) as client:
         found = client.tables.explain(table)
@@ -371,7 +372,7 @@ def pause_table(
     duration: timedelta | None,
     why: str | None,
 ) -> None:
-    """Start no job of TABLE. Running jobs go on."""
+    """Start no jobs of TABLE. Running jobs continue."""
     with open_client(config, store) as client:
         entry = client.tables.pause(table, duration=duration, why=why)
     _print_entry(entry, _describe_state(entry), as_json=as_json)
@@ -381,7 +382,7 @@ def pause_table(
 @table_argument
 @service_options
 def resume_table(config: Path | None, store: str | None, as_json: bool, table: str) -> None:  # noqa: FBT001
-    """Let jobs of TABLE start again, of held verbs as well."""
+    """Let jobs of TABLE start again, including held ones."""
     with open_client(config, store) as client:
         entry = client.tables.resume(table)
     _print_entry(entry, "resumed", as_json=as_json)

@@ -84,7 +84,7 @@ def workers_screen(
 @worker_argument
 @service_options
 def drain_worker(config: Path | None, store: str | None, as_json: bool, worker: str) -> None:  # noqa: FBT001
-    """Let WORKER commit what is proved, and end. What is left of its jobs is queued again."""
+    """Let WORKER commit proved files, and end. The rest of its jobs is queued again."""
     with open_client(config, store) as client:
         client.workers.drain(worker)
     _print_wish(worker, "drain", "asked to drain; it ends when its jobs have", as_json=as_json)

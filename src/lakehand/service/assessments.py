@@ -160,11 +160,13 @@ class Assessor:
         costs = self._config.costs
         return Prices(core_hour=costs.core_hour, gib_month=costs.gib_month)
 
-    def _raised(self, table_id: int, trigger: str | None) -> float:
+    def _raised(self, table_id: int, look: Look) -> float:
         """Return by how much thresholds are raised, because rewrites of the table did not pay."""
-        if trigger is None:
+        if look.trigger is None:
             return 1.0
-        return raised_by(read_returns(self._database, table_id, self._config.costs))
+        importance = look.applied.policy.importance
+        costs = self._config.costs
+        return raised_by(read_returns(self._database, table_id, costs, importance=importance))
 
     def settings(self, applied: TablePolicy) -> Settings:
         """Return the settings of a policy and overrides, which are the same for many tables."""
@@ -186,7 +188,7 @@ class Assessor:
         numbers = stored.since(assessment.numbers, summary, now)
         limits = Limits.from_settings(
             self.settings(look.applied).with_properties(summary.properties),
-            raised=self._raised(table.id, look.trigger),
+            raised=self._raised(table.id, look),
         )
         score = score_table(
             numbers,

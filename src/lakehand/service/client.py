@@ -7,34 +7,31 @@ for is done when one does.
 from __future__ import annotations
 
 import getpass
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from lakehand._version import __version__
 from lakehand.errors import ValidationError
+from lakehand.service.client_jobs import ClientPart, JobsPart
 from lakehand.service.client_stores import open_stores, stores_of
 from lakehand.service.client_values import (
-    JobEntry,
     PolicyCheck,
     PolicyOfTable,
     SourceDiscovery,
     TableEntry,
     check_config,
-    check_options,
     policy_of_table,
 )
 from lakehand.service.config import DEFAULT_STORE, ServiceConfig, find_config, load_config
 from lakehand.service.discovery import discover, register_found
-from lakehand.service.job_specs import pool_of, storage_options, table_policy
-from lakehand.service.job_states import ENDED
-from lakehand.service.store.records import FoundTable, JobRequest, format_time
+from lakehand.service.job_specs import storage_options, table_policy
+from lakehand.service.store.records import FoundTable
 from lakehand.settings import find_setting
 from lakehand.storage.location import path_to_url
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import timedelta
     from types import TracebackType
 
@@ -42,13 +39,12 @@ if TYPE_CHECKING:
 
     from lakehand.service.client_values import TableState
     from lakehand.service.config import SourceSection
-    from lakehand.service.job_states import AccessRole, JobState
+    from lakehand.service.job_states import AccessRole
     from lakehand.service.policy_simulation import Simulation
-    from lakehand.service.returns import JobReturn, ReturnSummary
+    from lakehand.service.returns import ReturnSummary
     from lakehand.service.store.budgets import Budget
     from lakehand.service.store.database import Database
     from lakehand.service.store.listings import Listings, TableFilter
-    from lakehand.service.store.records import Job
     from lakehand.service.store.service_state import ServiceStatus
     from lakehand.service.store.table_registry import RegisteredTable
     from lakehand.service.store.token_registry import AccessToken
@@ -57,8 +53,6 @@ if TYPE_CHECKING:
 
 #: A worker that was silent for this many leases is lost.
 _LEASES_SILENT = 3
-#: Between two looks at a job that is watched.
-_WATCH_SECONDS = 0.5
 #: Rows of one query.
 _PAGE = 1000
 
@@ -93,10 +87,10 @@ class ServiceClient:
         self._stores = (
             open_stores(self.config, create=create) if database is None else stores_of(database)
         )
-        #: The tables that the service looks after.
+        #: The tables that the service maintains.
         self.tables = _Tables(self)
         #: Its jobs.
-        self.jobs = _Jobs(self)
+        self.jobs = JobsPart(self)
         #: The processes that run them.
         self.workers = _Workers(self)
         #: How tables are maintained.
@@ -118,9 +112,15 @@ class ServiceClient:
 
     def returns(self, *, days: int = 30) -> ReturnSummary:
         """Return what the jobs of the last days have cost and were worth, in total and by table."""
+        from lakehand.service.policies import find_policy
         from lakehand.service.returns import read_return_summary
 
-        return read_return_summary(self._stores.database, self.config.costs, days=days)
+        return read_return_summary(
+            self._stores.database,
+            self.config.costs,
+            importance_of=lambda url, name: find_policy(self.config.policies, url, name).importance,
+            days=days,
+        )
 
     def system_table(self, name: str, *, max_rows: int = 1_000_000) -> pa.Table:
         """Return the rows of a system table of the job store, such as `jobs`, as Arrow."""
@@ -165,27 +165,8 @@ class ServiceClient:
         self.close()
 
 
-class _Part:
-    """One group of words of the client."""
-
-    def __init__(self, client: ServiceClient) -> None:
-        self._client = client
-        self._stores = client._stores  # noqa: SLF001  a part of the client
-
-    @property
-    def _config(self) -> ServiceConfig:
-        return self._client.config
-
-    @property
-    def _by(self) -> str:
-        return self._client.by
-
-    def _until(self, duration: timedelta | None) -> float | None:
-        return None if duration is None else self._client.now() + duration.total_seconds()
-
-
-class _Tables(_Part):
-    """The tables that the service looks after."""
+class _Tables(ClientPart):
+    """The tables that the service maintains."""
 
     def list(
         self, *, source: str | None = None, gone: bool = False, limit: int | None = None
@@ -211,7 +192,7 @@ class _Tables(_Part):
         return [self._entry(table, held, now) for table in found], following
 
     def count(self) -> int:
-        """Return how many tables the service looks after."""
+        """Return how many tables the service maintains."""
         return self._stores.tables.count()
 
     def show(self, table: str) -> TableEntry:
@@ -260,7 +241,7 @@ class _Tables(_Part):
         )
 
     def add(self, url: str, *, name: str | None = None) -> tuple[TableEntry, bool]:
-        """Look after the table at a path or URL; return it, and whether it is new."""
+        """Register the table at a path or URL; return it, and whether it is new."""
         from lakehand.formats.registry import detect_format
         from lakehand.storage import open_store
 
@@ -272,7 +253,7 @@ class _Tables(_Part):
         return self.show(str(table.id)), is_new
 
     def remove(self, table: str) -> TableEntry:
-        """Stop looking after a table. Its data, and the history of its jobs, stay."""
+        """Stop maintaining a table. Its data, and the history of its jobs, stay."""
         found = self._stores.tables.find(table)
         self._stores.tables.remove(found.id, by=self._by)
         return self.show(str(found.id))
@@ -280,7 +261,7 @@ class _Tables(_Part):
     def pause(
         self, table: str, *, duration: timedelta | None = None, why: str | None = None
     ) -> TableEntry:
-        """Start no job of a table for some time, or until it is resumed. Running jobs go on."""
+        """Start no jobs of a table for some time, or until it is resumed. Running jobs continue."""
         found = self._stores.tables.find(table)
         until = self._until(duration)
         self._stores.tables.pause(found.id, by=self._by, why=why, until=until)
@@ -320,7 +301,7 @@ class _Tables(_Part):
     def _sources(self, names: Sequence[str]) -> Sequence[SourceSection]:
         known = {source.name: source for source in self._config.sources}
         if not known:
-            message = "the configuration has no [[source]], so there is nowhere to look"
+            message = "the configuration has no [[source]], so no tables can be found"
             hint = "lakehand tables add URL registers one table"
             raise ValidationError(message, field="source", hint=hint)
         for name in names:
@@ -347,126 +328,7 @@ class _Tables(_Part):
         )
 
 
-class _Jobs(_Part):
-    """The jobs of the service."""
-
-    def list(
-        self,
-        *,
-        states: Sequence[JobState] = (),
-        table: str | None = None,
-        verb: str | None = None,
-        before: int | None = None,
-        limit: int = 100,
-    ) -> Sequence[JobEntry]:
-        """Return jobs, the newest first; `before` continues a listing below that number."""
-        table_id = None if table is None else self._stores.tables.find(table).id
-        jobs = self._stores.jobs.listed(
-            states=states, table_id=table_id, verb=verb, before=before, limit=limit
-        )
-        return self._entries(jobs)
-
-    def in_turn(self, *, limit: int = 100) -> Sequence[JobEntry]:
-        """Return queued jobs in the order in which they start, as far as nothing keeps them."""
-        return self._entries(self._stores.listings.jobs_in_turn(limit=limit))
-
-    def _entries(self, jobs: Sequence[Job]) -> Sequence[JobEntry]:
-        from lakehand.service.store.job_waits import find_waits
-
-        silent_seconds = self._client.silent_seconds
-        waits = find_waits(self._stores.database, jobs, silent_seconds=silent_seconds)
-        return [JobEntry(job=job, waits=waits.get(job.id, ())) for job in jobs]
-
-    def show(self, job: int) -> JobEntry:
-        """Return a job by its number."""
-        return self._entries([self._stores.jobs.get(job)])[0]
-
-    def events(self, job: int) -> Sequence[Mapping[str, Any]]:
-        """Return what happened to a job, oldest first."""
-        return [
-            {"at": format_time(one["at"]), **{key: one[key] for key in ("kind", "by", "details")}}
-            for one in self._stores.events.of_job(job)
-        ]
-
-    def returns(self, table: str) -> Sequence[JobReturn]:
-        """Return what the last rewrites of a table have cost and were worth, newest first."""
-        from lakehand.service.returns import read_returns
-
-        found = self._stores.tables.find(table)
-        return read_returns(self._stores.database, found.id, self._config.costs)
-
-    def submit(
-        self,
-        table: str,
-        verb: str = "maintain",
-        *,
-        urgent: bool = False,
-        scope: str = "",
-        **options: Any,
-    ) -> JobEntry:
-        """Ask for a job; where one of the kind is queued already, that one is returned.
-
-        `options` are arguments of the verb, and settings. `urgent` lets it go before all others.
-        Jobs of a verb with different `scope` may be queued at the same time.
-        """
-        verb = verb.replace("-", "_")
-        found = self._stores.tables.find(table)
-        if found.gone_at is not None:
-            hint = f"lakehand tables add {found.url} registers it again"
-            raise ValidationError(f"the table {table} is gone or was removed", hint=hint)
-        check_options(verb, options)
-        policy = table_policy(self._config, found).policy
-        pool = pool_of(self._config, policy.pool)
-        self._stores.service.ensure_pool(pool.name, pool.max_running)
-        request = JobRequest(
-            table_id=found.id,
-            verb=verb,
-            scope=scope,
-            trigger="manual",
-            options=options,
-            reasons=["asked for by hand"],
-            asked_by=self._by,
-            urgency=0 if urgent else 1,
-            head_start=_URGENT_SECONDS if urgent else 0.0,
-            pool=pool.name,
-            engine=pool.engine,
-        )
-        return self.show(self._stores.jobs.enqueue(request).job_id)
-
-    def watch(self, job: int, *, sleep: Callable[[float], None] = time.sleep) -> Iterator[JobEntry]:
-        """Return the job whenever it has changed, until it has ended."""
-        seen: JobEntry | None = None
-        while True:
-            entry = self.show(job)
-            if entry != seen:
-                yield entry
-            if entry.job.state in ENDED:
-                return
-            seen = entry
-            sleep(_WATCH_SECONDS)
-
-    def cancel(self, job: int) -> JobEntry:
-        """End a queued job; ask a running one to stop. What it has committed stays."""
-        self._stores.jobs.cancel(job, by=self._by)
-        return self.show(job)
-
-    def pause(self, job: int) -> JobEntry:
-        """Keep a job from starting; a running one commits what is proved and waits."""
-        self._stores.jobs.pause(job, by=self._by)
-        return self.show(job)
-
-    def resume(self, job: int) -> JobEntry:
-        """Let a paused job start again."""
-        self._stores.jobs.resume(job, by=self._by)
-        return self.show(job)
-
-    def retry(self, job: int) -> JobEntry:
-        """Queue the work of an ended job again, or let a waiting one start at once."""
-        queued = self._stores.jobs.retry(job, by=self._by)
-        return self.show(queued.job_id)
-
-
-class _Workers(_Part):
+class _Workers(ClientPart):
     """The processes that run jobs."""
 
     def list(self) -> list[Worker]:
@@ -482,7 +344,7 @@ class _Workers(_Part):
         self._stores.workers.ask(worker, "stop", by=self._by)
 
 
-class _Policies(_Part):
+class _Policies(ClientPart):
     """How tables are maintained."""
 
     def check(self) -> PolicyCheck:
@@ -511,7 +373,7 @@ class _Policies(_Part):
         return policy_of_table(self._config, found.url, found.name, found.overrides)
 
 
-class _Service(_Part):
+class _Service(ClientPart):
     """The service as a whole."""
 
     def status(self) -> ServiceStatus:
@@ -522,7 +384,7 @@ class _Service(_Part):
         return self._stores.service.status(tuple(self._client.workers.list()), held=held)
 
     def pause(self, *, duration: timedelta | None = None, why: str | None = None) -> None:
-        """Start no job of any table for some time, or until it is resumed. Running jobs go on."""
+        """Start no jobs of any table for a while, or until resumed. Running jobs continue."""
         self._stores.service.pause(by=self._by, why=why, until=self._until(duration))
 
     def resume(self) -> bool:
@@ -537,7 +399,7 @@ class _Service(_Part):
         return workers
 
 
-class _Tokens(_Part):
+class _Tokens(ClientPart):
     """Tokens of the HTTP server."""
 
     def create(
@@ -557,16 +419,14 @@ class _Tokens(_Part):
 
 
 #: The attributes of a client, by name.
-PARTS: Mapping[str, type[_Part]] = {
+PARTS: Mapping[str, type[ClientPart]] = {
     "tables": _Tables,
-    "jobs": _Jobs,
+    "jobs": JobsPart,
     "workers": _Workers,
     "policies": _Policies,
     "service": _Service,
     "tokens": _Tokens,
 }
-#: An urgent job goes before all that was queued in the last year.
-_URGENT_SECONDS = 365 * 86_400.0
 
 
 def find_client_config(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from lakehand.errors import LakehandError, UnknownSettingError, ValidationError
 from lakehand.service.job_specs import storage_options
@@ -14,7 +14,7 @@ from lakehand.service.policies import TablePolicy, find_policy
 from lakehand.settings import find_setting
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from lakehand.model.snapshot import Snapshot
     from lakehand.service.config import Policy, ServiceConfig
@@ -29,7 +29,7 @@ TableState = Literal["ok", "paused", "held", "unreadable", "gone"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TableEntry:
-    """A table that the service looks after."""
+    """A table that the service maintains."""
 
     table: RegisteredTable
     #: `ok`; `paused`; `held`: a verb failed in a way that no retry cures; `unreadable`; `gone`.
@@ -62,6 +62,16 @@ class JobEntry:
         """Return the job as a JSON document."""
         waits = [wait.to_json() for wait in self.waits]
         return {**self.job.to_json(), "waits_for": self.waits_for, "waits": waits}
+
+
+class JobsNow(NamedTuple):
+    """Jobs of the service at one time."""
+
+    #: The newest ones, whatever their state.
+    newest: Sequence[JobEntry]
+    running: Sequence[JobEntry]
+    #: Queued ones, in the order in which they start as far as nothing keeps them.
+    queued: Sequence[JobEntry]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

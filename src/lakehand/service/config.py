@@ -25,16 +25,16 @@ from lakehand.model.quantities import (
     parse_bytes,
     parse_count,
     parse_duration,
-    parse_number,
     parse_string,
 )
-from lakehand.model.secrets import SECRET_KINDS, parse_secret, read_secret
+from lakehand.model.secrets import SECRET_KINDS, parse_remote, parse_secret, read_secret
 from lakehand.service.config_sections import (
     BudgetSection,
     CostsSection,
     WebSection,
     niceness,
     positive_bytes,
+    positive_number,
 )
 from lakehand.service.config_sections import key as _key
 from lakehand.service.config_sections import positive as _positive
@@ -102,9 +102,11 @@ def _event_patterns(value: Any) -> tuple[str, ...]:
 class ServiceSection:
     """`[service]`: the service itself."""
 
+    #: May hold a password, so that it is never shown.
     store: str = _key(
         parse_string,
         f"sqlite:///{DEFAULT_STORE}",
+        is_shown=False,
         help="Job store: SQLite for one machine, postgresql+psycopg://... for several.",
     )
     time_zone: ZoneInfo = _key(
@@ -189,7 +191,7 @@ class StorageSection:
     match: tuple[str, ...] = _key(
         _texts, help="Patterns of the URLs that it applies to.", example=("s3://lake/**",)
     )
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
     secrets: Mapping[str, str] = field(default_factory=dict)
 
     def resolve(self) -> dict[str, str]:
@@ -210,7 +212,7 @@ class PoolSection:
     )
     master: str | None = _key(parse_string, None, help="Spark master.", example="spark://host:7077")
     remote: str | None = _key(
-        parse_string, None, help="Spark Connect server.", example="sc://host:15002"
+        parse_remote, None, help="Spark Connect server.", example="sc://host:15002"
     )
     rate_bytes_per_second: int | None = _key(
         positive_bytes,
@@ -271,7 +273,9 @@ class Policy:
     )
     pool: str = _key(parse_string, "default", help="Pool in which the jobs of the tables run.")
     importance: float = _key(
-        parse_number, 1.0, help="Their jobs go before others: by an hour for each doubling."
+        positive_number,
+        1.0,
+        help="How often they are read relative to others: their jobs go first and are worth more.",
     )
     slice_bytes: int = _key(
         positive_bytes,
@@ -543,7 +547,7 @@ def _parsed(parse: Callable[[Any], Any], value: Any, where: str) -> Any:
     try:
         return parse(value)
     except (ValueError, TypeError, AttributeError, ArithmeticError) as error:
-        if parse in (parse_secret, _hook_url):  # What stands there may be one.
+        if parse in (parse_secret, parse_remote, _hook_url):  # What stands there may be one.
             raise ConfigError(f"{where} cannot be used: {error}") from None
         raise ConfigError(f"{where} cannot be {value!r}: {error}") from error
 

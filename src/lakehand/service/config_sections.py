@@ -61,6 +61,14 @@ def positive_bytes(value: Any) -> int:
     return number
 
 
+def positive_number(value: Any) -> float:
+    """Read a number above 0."""
+    number = parse_number(value)
+    if not number > 0:
+        raise ValueError("it must be above 0")
+    return number
+
+
 def niceness(value: Any) -> int:
     """Read a niceness, which only lowers the priority."""
     number = parse_count(value)
@@ -184,7 +192,7 @@ class WebSection:
     token: str | None = key(
         parse_secret,
         None,
-        help="Token with the role admin, besides those of `lakehand service token create`.",
+        help="Token with the role admin, in addition to those of `lakehand service token create`.",
         example="env:LAKEHAND_WEB_TOKEN",
     )
     auth: str | None = key(

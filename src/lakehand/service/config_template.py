@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import stat
 from dataclasses import MISSING, fields
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from lakehand.errors import ConfigError
 from lakehand.model.quantities import format_bytes, format_duration
@@ -45,6 +48,10 @@ _STORAGE = {
     ),
 }
 
+#: What makes the URL of a job store a secret, and modes of files with and without one.
+_PASSWORD = re.compile(r"//[^/@]*:.*@|[?&]password=")
+_PRIVATE, _AS_UMASK = 0o600, 0o666
+
 
 def render_config(include: Sequence[str] = (), store: str | None = None) -> str:
     """Return the file as text; with `include`, a source of these patterns is active."""
@@ -69,19 +76,33 @@ def write_config(
 ) -> None:
     """Write the file; ConfigError if there is one already, unless `force` replaces it."""
     text = render_config(include, store)
+    mode = _PRIVATE if store and _PASSWORD.search(store) else _AS_UMASK
     try:
         if force:
-            scratch = path.with_name(f".{path.name}.{os.getpid()}")
-            scratch.write_text(text)
-            scratch.replace(path)
+            _replace(path, text, mode)
         else:
-            with path.open("x") as file:
-                file.write(text)
+            _create(path, text, mode)
     except FileExistsError as error:
         message = f"{path} exists already, and was not changed"
         raise ConfigError(message, hint="--force replaces it") from error
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error}") from error
+
+
+def _create(path: Path, text: str, mode: int) -> None:
+    """Create a file; an existing link is an error, and not followed."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with open(descriptor, "w", encoding="utf-8") as file:  # noqa: PTH123  a descriptor
+        file.write(text)
+
+
+def _replace(path: Path, text: str, mode: int) -> None:
+    """Replace a file; what its owner allowed others is not extended."""
+    scratch = path.with_name(f".{path.name}.{uuid4().hex}")
+    _create(scratch, text, mode)
+    if path.is_file() and not path.is_symlink():
+        scratch.chmod(stat.S_IMODE(path.stat().st_mode) & mode)
+    scratch.replace(path)
 
 
 def _source_values(include: Sequence[str]) -> dict[str, Any]:
@@ -122,7 +143,7 @@ def _policy() -> str:
     )
     target = find_setting("target_file_bytes")
     more = [
-        "# A table is checked after so many commits, bytes, or after this time.",
+        "# A table is checked after this number of commits or bytes, or after this time.",
         f"#check_after = {{ {after} }}",
         "# Verbs by cron expression, in addition to what is due; default: none.",
         '#schedule = { verify = "0 4 * * 0" }',

@@ -56,7 +56,7 @@ class JobSpec:
     policy_settings: Mapping[str, Any] = field(default_factory=dict)
     #: What a verb is held for: another policy lifts the hold.
     policy_digest: str = ""
-    storage_options: Mapping[str, str] = field(default_factory=dict)
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     #: Runs of earlier attempts at the table, which have ended.
     known_dead: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -64,8 +64,9 @@ class JobSpec:
     check_again_after: float = 300.0
     #: Whether it is a slice: what is left above `max_bytes_per_run` is queued again.
     is_slice: bool = False
-    #: Seconds until the next day of a budget that gave it less than a slice.
+    #: Seconds until the next day of a budget that gave it less than a slice, and what it gave.
     short_for: float | None = None
+    granted_bytes: int | None = None
     #: Bytes that it reads per second, and writes to data files, at most; None: no limit.
     rate: float | None = None
     #: Niceness and I/O priority of its process.

@@ -69,6 +69,7 @@ class JobSpecs:
             check_again_after=policy.settings().quiet_period.total_seconds(),
             is_slice=is_slice,
             short_for=grant.short_for,
+            granted_bytes=grant.max_bytes,
             rate=None if rate is None else rate / pool.max_running,
             nice=pool.nice,
             ionice=pool.ionice,

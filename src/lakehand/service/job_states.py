@@ -9,6 +9,11 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Mapping
 
+#: By how much the rank of an overdue job is raised, each time; more than any head start. It is
+#: raised this often at most, and a job that is urgent goes before all of these.
+OVERDUE_RANK, MOST_RAISES = 100 * 86_400.0, 10
+URGENT_RANK = 4 * MOST_RAISES * OVERDUE_RANK
+
 JobState = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 #: Verbs of one lane never run on a table at the same time.
 Lane = Literal["rewrite", "log", "read"]

@@ -11,14 +11,14 @@ import itertools
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import func, select
+from sqlalchemy import select
 
 from lakehand.service.scores import OPEN_SECONDS, READS_PER_DAY, SCAN_BYTES_PER_SECOND
 from lakehand.service.store.database_schema import ATTEMPTS, JOBS, TABLES
 from lakehand.service.store.records import format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from lakehand.service.config_sections import CostsSection
     from lakehand.service.store.database import Database
@@ -135,13 +135,21 @@ class ReturnSummary:
 
 
 def read_return_summary(
-    database: Database, costs: CostsSection, *, days: int = 30, tables: int = 50
+    database: Database,
+    costs: CostsSection,
+    *,
+    importance_of: Callable[[str, str | None], float] = lambda _url, _name: 1.0,
+    days: int = 30,
+    tables: int = 50,
 ) -> ReturnSummary:
-    """Add up what the rewrites of the last days were worth, by table."""
+    """Add up what the rewrites of the last days were worth, by table.
+
+    `importance_of` says by URL and name of a table how often it is read, relative to others.
+    """
     now = database.time()
     wanted = (
         _ended_rewrites()
-        .add_columns(ATTEMPTS.c.table_id, func.coalesce(TABLES.c.name, TABLES.c.url).label("name"))
+        .add_columns(ATTEMPTS.c.table_id, TABLES.c.url, TABLES.c.name)
         .join(TABLES, TABLES.c.id == ATTEMPTS.c.table_id)
         .where(ATTEMPTS.c.ended_at >= now - days * _DAY)
         .order_by(ATTEMPTS.c.started_at.desc())
@@ -149,12 +157,14 @@ def read_return_summary(
     )
     with database.reading() as connection:
         rows = [row._asdict() for row in connection.execute(wanted)]
-    by_table: dict[tuple[int, str], list[dict[str, Any]]] = {}
+    by_table: dict[int, list[dict[str, Any]]] = {}
     for row in rows:
-        by_table.setdefault((row["table_id"], row["name"]), []).append(row)
-    found = {
-        table: list(returns_of(own, costs, now, READS_PER_DAY)) for table, own in by_table.items()
-    }
+        by_table.setdefault(row["table_id"], []).append(row)
+    found = {}
+    for table_id, own in by_table.items():
+        url, name = own[0]["url"], own[0]["name"]
+        reads_per_day = READS_PER_DAY * importance_of(url, name)
+        found[table_id, name or url] = list(returns_of(own, costs, now, reads_per_day))
     summed = (TableReturn.of(returns, table) for table, returns in found.items())
     dearest = sorted(summed, key=lambda one: (-one.cost, one.table_id))
     return ReturnSummary(
@@ -182,9 +192,12 @@ def _ended_rewrites() -> Any:
 
 
 def read_returns(
-    database: Database, table_id: int, costs: CostsSection, *, reads_per_day: float = READS_PER_DAY
+    database: Database, table_id: int, costs: CostsSection, *, importance: float = 1.0
 ) -> list[JobReturn]:
-    """Return what the last rewrites of a table were worth, the newest first."""
+    """Return what the last rewrites of a table were worth, the newest first.
+
+    `importance` says how often it is read, relative to others.
+    """
     ended = (
         _ended_rewrites()
         .where(ATTEMPTS.c.table_id == table_id)
@@ -193,7 +206,7 @@ def read_returns(
     )
     with database.reading() as connection:
         rows = [row._asdict() for row in connection.execute(ended)]
-    return list(returns_of(rows, costs, database.time(), reads_per_day))
+    return list(returns_of(rows, costs, database.time(), READS_PER_DAY * importance))
 
 
 def returns_of(

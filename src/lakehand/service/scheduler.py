@@ -22,7 +22,7 @@ from lakehand.service.discovery import Discovered, discover, register_found
 from lakehand.service.job_specs import storage_options, table_policy
 from lakehand.service.job_states import LANE_OF, backoff_seconds, describe_losses
 from lakehand.service.run_metrics import Increment
-from lakehand.service.scores import TableScore, head_start
+from lakehand.service.scores import OVERDUE_SECONDS, TableScore, head_start
 from lakehand.service.spending import can_start_again, day_of
 from lakehand.service.store.budgets import BudgetStore
 from lakehand.service.store.job_claims import configure_pools
@@ -51,6 +51,8 @@ LOOKS_PER_TICK, _LOOKS_AT_ONCE = 500, 16
 _NEVER = 9_999_999_999.0
 #: What a look changes after which nothing is due.
 _NOTHING_DUE = {"version", "commits_since", "bytes_since", "policy", "look_every"}
+#: Seconds between two looks for jobs that have waited too long.
+_PROMOTE_EVERY = 60.0
 #: A worker that was silent for this many leases is lost.
 _LEASES_SILENT = 3
 _logger = get_logger(__name__)
@@ -91,15 +93,14 @@ class Scheduler:
         self._totals = MetricTotals(database)
         #: When each source was listed last, by its name.
         self._listed_at: dict[str, float] = {}
+        self._promoted_at = 0.0
         #: Sources in which no table was found, by name.
         self._empty: set[str] = set()
 
     def tick(self) -> Tick:
         """Do all that is due now."""
         done = Tick()
-        self.free_dead(done)
-        self.move_to_next_windows()
-        self.end_budget_waits()
+        self.tend_queue(done)
         self.discover(done)
         self.look(done)
         return done
@@ -114,6 +115,19 @@ class Scheduler:
         self._assessor.apply(config)
         self._jobs.close_windows()
         self._tables.look_at_all()
+
+    def tend_queue(self, done: Tick) -> None:
+        """Let jobs go on whose worker died, whose window or budget is open again, or that are late.
+
+        Every scheduler may do this, not only the leader: a job must not wait for one.
+        """
+        self.free_dead(done)
+        self.move_to_next_windows()
+        self.end_budget_waits()
+        now = self._database.time()
+        if abs(now - self._promoted_at) >= _PROMOTE_EVERY:
+            self._promoted_at = now
+            self._jobs.promote_overdue(OVERDUE_SECONDS)
 
     def free_dead(self, done: Tick) -> None:
         """Put back the jobs of dead workers."""
@@ -247,7 +261,7 @@ class Scheduler:
     def _take_in(
         self, table: RegisteredTable, look: Look, done: Tick, now: float
     ) -> dict[str, Any] | None:
-        """Queue what a table needs; return what to note of a look after which nothing is due."""
+        """Queue what a table needs; return what to note of a poll if nothing is due."""
         policy, version = look.applied.policy, look.version
         # With a job, and where nothing is due, counting starts again.
         decided = None if look.is_pending else look.trigger

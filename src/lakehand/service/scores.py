@@ -9,8 +9,8 @@ summary of a table, a simulator with a modelled one::
 
 A step is *due* if the ratio of a measured value to its limit is at least 1. Its *benefit* is the
 processor time that readers save per day, its *cost* the processor time of the step, and the *score*
-of a table is the benefit of all due steps divided by their cost. The head start is bounded, so that
-no job waits for ever: see `MOST_HEAD_START`.
+of a table is the benefit of all due steps divided by their cost. No job waits for ever, whatever
+its score: see `OVERDUE_SECONDS`.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ from lakehand.model.quantities import format_bytes, format_count, format_duratio
 from lakehand.planning import plan, policy
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from lakehand.settings import Settings
 
-#: Seconds by which the score and the importance of a job move it at most. A job is overtaken only
-#: by jobs that are queued less than this later, or twice this if its importance is below 1.
-MOST_HEAD_START = 12 * 3600.0
-#: Hours of head start for each doubling of 1 + score. One hour cost readers a fifth more.
-_HOURS_OF_SCORE = 3.0
+#: Seconds by which the score and the importance of a job move it at most.
+MOST_HEAD_START = 5 * 86_400.0
+#: Hours of head start for each doubling of the importance, or of 1 + 10 * score.
+_HOURS_OF_DOUBLING, _SCORE_UNITS = 12.0, 10.0
+#: A job that could have started for this long goes before all that could for less.
+OVERDUE_SECONDS = 9 * 3600.0
 _HOUR, _DAY, _GIB = 3600.0, 86_400.0, 2**30
 #: Reads per day of a table whose reads are not counted.
 READS_PER_DAY = 24.0
@@ -279,15 +280,18 @@ def score_table(
     which part of its rewrites the table lost to concurrent writers.
     """
     factors = calibration or {}
-    all_steps = (
-        _score_compaction(numbers, limits, reads_per_day, lost_share),
-        _score_vacuum(numbers, limits, prices or Prices()),
-        _score_checkpoint(numbers, limits, reads_per_day),
-        _score_cleanup(numbers, limits, reads_per_day),
-    )
-    wanted = (step for step in all_steps if step.step in steps)
+    scoring: dict[str, Callable[[], StepScore]] = {
+        "compact": lambda: _score_compaction(numbers, limits, reads_per_day, lost_share),
+        "vacuum": lambda: _score_vacuum(numbers, limits, prices or Prices()),
+        "checkpoint": lambda: _score_checkpoint(numbers, limits, reads_per_day),
+        "clean_logs": lambda: _score_cleanup(numbers, limits, reads_per_day),
+    }
     return TableScore(
-        steps=tuple(_calibrated(step, factors.get(step.step, 1.0)) for step in wanted)
+        steps=tuple(
+            _calibrated(score(), factors.get(step, 1.0))
+            for step, score in scoring.items()
+            if step in steps
+        )
     )
 
 
@@ -441,14 +445,14 @@ def _ago(seconds: float) -> str:
 def head_start(score: float = 0.0, *, importance: float = 1.0) -> float:
     """Return by how many seconds a job goes before others: at most `MOST_HEAD_START`.
 
-    An hour for each doubling of the importance, and three for each doubling of 1 + score.
+    Twelve hours for each doubling of the importance, or of 1 + 10 * score.
 
-    >>> head_start(3.0), head_start(importance=0.5), head_start(1e9, importance=100.0) / 3600
-    (21600.0, -3600.0, 12.0)
+    >>> [head_start(score) / 3600 for score in (0.0, 0.1, 0.7)], head_start(importance=0.5) / 3600
+    ([0.0, 12.0, 36.0], -12.0)
     """
     by_importance = math.log2(importance) if importance > 0 else -math.inf
-    hours = by_importance + _HOURS_OF_SCORE * math.log2(1.0 + max(score, 0.0))
-    return max(-MOST_HEAD_START, min(MOST_HEAD_START, _HOUR * hours))
+    doublings = by_importance + math.log2(1.0 + _SCORE_UNITS * max(score, 0.0))
+    return max(-MOST_HEAD_START, min(MOST_HEAD_START, _HOUR * _HOURS_OF_DOUBLING * doublings))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

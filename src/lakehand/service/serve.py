@@ -227,9 +227,7 @@ class Service:
             self._ending.wait(seconds)
 
     def _free(self) -> None:
-        # Every scheduler does this, not only the leader: a job must not wait for one.
-        self._scheduler.free_dead(Tick())
-        self._scheduler.move_to_next_windows()
+        self._scheduler.tend_queue(Tick())
 
     def _discover(self) -> None:
         if self._leads():

@@ -33,6 +33,8 @@ _LEAST_SHARE = 1 / 8
 _MARGIN = 1.5
 #: No job wants less of a slice: it may find more than was expected.
 _LEAST_SLICE = 1 / 16
+#: A job whose files were too large for what was left is retried with this many times as much.
+_RETRY_GROWTH = 2
 #: Start of a job and reading of the log, in core seconds.
 _START_SECONDS = 2.0
 
@@ -163,11 +165,15 @@ def can_start_again(
     for job in jobs:
         table, policy = tables[job.table_id]
         names = {budget.name for budget in budgets_of(config, table)}
-        wanted = wanted_by(config, slice_of(job, policy))
+        max_bytes = slice_of(job, policy)
+        wanted = wanted_by(config, max_bytes)
         own = [budget for budget in left.values() if budget.scope in names]
         if find_short(own, wanted, _least_share(job)) is not None:
             continue
         share = min((share_left(budget, wanted) for budget in own), default=1.0)
+        granted = (job.wait_details or {}).get("granted_bytes") or 0
+        if share < 1 and max_bytes * share < _RETRY_GROWTH * granted:
+            continue
         started.append(job.id)
         for budget in own:
             more = budget.reserved + wanted[budget.unit] * share

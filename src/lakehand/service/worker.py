@@ -135,7 +135,7 @@ def timed_out(job: Job, seconds: float) -> JobTimedOutError:
         f"job {job.id} ({job.verb}) made no progress for {seconds:.0f} s",
         job=job.id,
         seconds=seconds,
-        hint="look at the store and the machine; [service] job_timeout is the limit",
+        hint="check the store and the machine; [service] job_timeout is the limit",
     )
 
 
@@ -485,9 +485,13 @@ class JobWorker:
                 is_next_turn=has_done_slice,
             )
             return
-        if spec is not None and spec.short_for is not None and is_too_large(report):
+        # Where its own limit was smaller, another budget would change nothing.
+        if spec is not None and is_slice and spec.short_for is not None and is_too_large(report):
             end = AttemptEnd(outcome="no_budget", report=report, spent=spent)
-            details = {"details": "too little is left today for its files", "is_fixed": True}
+            details = {
+                "details": "too little is left today for its files",
+                "granted_bytes": spec.granted_bytes,
+            }
             self._jobs.requeue(
                 job.id,
                 job.fence,

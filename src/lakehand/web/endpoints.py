@@ -78,6 +78,8 @@ class Call:
     body: Mapping[str, Any]
     #: What is read once in a minute.
     slow_values: SlowValues
+    #: Whether a page is made of it, which may show more than the API tells.
+    is_page: bool = False
 
     def slow(self, name: str, read: Callable[[], Value]) -> Value:
         """Return what takes long to read, as it was at most a minute ago."""

@@ -73,17 +73,21 @@ def list_jobs(call: Call) -> JobList:
     state = cast("JobState | None", call.text("state", STATES))
     table, verb = call.text("table"), call.text("verb", tuple(LANE_OF))
     limit, before = call.limit(), call.number("after")
-    jobs = call.client.jobs
     states = () if state is None else (state,)
-    found = jobs.list(states=states, table=table, verb=verb, before=before, limit=limit + 1)
-    is_start = before is None and state is None and table is None and verb is None
-    running = jobs.list(states=("running",)) if is_start else ()
+    is_filtered = any(one is not None for one in (before, state, table, verb))
+    if call.is_page and not is_filtered:
+        found, running, queued = call.client.jobs.now(newest=limit + 1, queued=_QUEUED_SHOWN)
+    else:
+        found = call.client.jobs.list(
+            states=states, table=table, verb=verb, before=before, limit=limit + 1
+        )
+        running, queued = (), ()
     return JobList(
         jobs=found[:limit],
         next=found[limit - 1].job.id if len(found) > limit else None,
         filter={"state": state, "table": table, "verb": verb},
         running=sorted(running, key=lambda entry: entry.job.started_at or 0.0),
-        queued=jobs.in_turn(limit=_QUEUED_SHOWN) if is_start else (),
+        queued=queued,
     )
 
 

@@ -6,6 +6,7 @@ strips, so that they keep their size on a narrow screen.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -171,6 +172,14 @@ def treemap(
     areas: Sequence[Area], other_bytes: float, *, width: int, height: int, kind: str
 ) -> Markup:
     """Return all tables as areas: in proportion to their size, coloured by their health."""
+    return _treemap(tuple(areas), other_bytes, width, height, kind)
+
+
+# Pages are made far more often than sizes and health change.
+@functools.lru_cache(maxsize=16)
+def _treemap(
+    areas: tuple[Area, ...], other_bytes: float, width: int, height: int, kind: str
+) -> Markup:
     sizes = [area.total_bytes for area in areas]
     if other_bytes > 0:
         sizes.append(other_bytes)
@@ -248,8 +257,8 @@ def _worst(row: Sequence[float], side: float, scale: float) -> float:
     depth = sum(row) * scale / side if side else 0.0
     if not depth:
         return 1.0
-    lengths = [max(size * scale / depth, 1e-9) for size in row]
-    return max(max(depth / length, length / depth) for length in lengths)
+    longest, shortest = (max(size * scale / depth, 1e-9) for size in (row[0], row[-1]))
+    return max(depth / shortest, longest / depth)
 
 
 def _row(row: Sequence[float], box: _Box, depth: float, scale: float) -> Iterator[_Box]:

@@ -122,7 +122,7 @@ class Resources:
         make: Callable[[Endpoint, Request, Call], bytes],
     ) -> bytes:
         """Return what was answered to others just now, or make it."""
-        call = self._call(endpoint, request, {})
+        call = self._call(endpoint, request, {}, is_page=kind == "page")
         who = (call.identity.role, shown_name(call.identity) is None)
         key = (kind, request.scope["path"], request.scope["query_string"], who)
         return await self._answers.get(
@@ -148,7 +148,14 @@ class Resources:
         finally:
             self._answers.note_change()
 
-    def _call(self, endpoint: Endpoint, request: Request, body: Mapping[str, Any]) -> Call:
+    def _call(
+        self,
+        endpoint: Endpoint,
+        request: Request,
+        body: Mapping[str, Any],
+        *,
+        is_page: bool = False,
+    ) -> Call:
         """Return the request for a view; RequestRefusedError if the role does not allow it."""
         identity: Identity = request.scope[IDENTITY]
         if not identity.may(endpoint.role):
@@ -165,6 +172,7 @@ class Resources:
             query=dict(request.query_params),
             body=body,
             slow_values=self._slow_values,
+            is_page=is_page,
         )
 
     # -- the cookie of a token --------------------------------------------------------------------

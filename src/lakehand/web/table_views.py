@@ -88,7 +88,7 @@ class MeasurementList:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NewTable:
-    """A table to look after."""
+    """A table to register."""
 
     #: Its path or URL.
     url: str
@@ -140,10 +140,13 @@ def _filter(call: Call) -> TableFilter:
 def list_tables(call: Call) -> TableList:
     wanted, listings = _filter(call), call.client.listings
     found, following = call.client.tables.page(wanted, limit=call.limit(), after=call.text("after"))
+    total = listings.count_tables(wanted)
+    if not call.is_page:
+        return TableList(tables=found, total=total, next=following, filter=wanted)
     areas, others = listings.areas(wanted, limit=_AREAS)
     return TableList(
         tables=found,
-        total=listings.count_tables(wanted),
+        total=total,
         next=following,
         filter=wanted,
         treemap=Treemap(areas=areas, other_bytes=others),
@@ -252,7 +255,7 @@ TABLE_ENDPOINTS = (
         method="GET",
         path="/tables",
         view=list_tables,
-        summary="Tables that the service looks after.",
+        summary="Tables that the service maintains.",
         returns=TableList,
         parameters=TABLE_FILTERS,
         template="tables.html",
@@ -261,7 +264,7 @@ TABLE_ENDPOINTS = (
         method="POST",
         path="/tables",
         view=add_table,
-        summary="Look after a table.",
+        summary="Register a table.",
         returns=TableEntry,
         body=NewTable,
         role="admin",
@@ -290,7 +293,7 @@ TABLE_ENDPOINTS = (
         method="DELETE",
         path="/tables/{table}",
         view=remove_table,
-        summary="Stop looking after a table. Its data and its history stay.",
+        summary="Stop maintaining a table. Its data and its history stay.",
         returns=TableEntry,
         role="admin",
     ),
@@ -320,7 +323,7 @@ TABLE_ENDPOINTS = (
         method="POST",
         path="/tables/{table}/pause",
         view=pause_table,
-        summary="Start no job of a table. Running jobs go on.",
+        summary="Start no jobs of a table. Running jobs continue.",
         returns=TableEntry,
         body=PauseRequest,
         role="operator",

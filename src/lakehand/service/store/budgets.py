@@ -140,9 +140,7 @@ class BudgetStore:
         is_later = JOBS.c.not_before > self._database.now()
         ordered = wanted.where(is_later).order_by(JOBS.c.rank_at, JOBS.c.id).limit(limit)
         with self._database.reading() as connection:
-            jobs = [Job.of(row) for row in connection.execute(ordered)]
-        # What is left is too little for the files of some of them.
-        return [job for job in jobs if not (job.wait_details or {}).get("is_fixed")]
+            return [Job.of(row) for row in connection.execute(ordered)]
 
     def end_waits(self, job_ids: Sequence[int]) -> None:
         """Let queued jobs start that waited for a budget."""

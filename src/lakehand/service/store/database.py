@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 import time
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,7 +84,7 @@ class Database:
         return SCHEMA_VERSION if found is None else found
 
     def _emptied(self) -> JobStoreError:
-        where = self.engine.url.render_as_string()
+        where = shown_url(self.engine.url)
         return JobStoreError(
             f"the job store {where} was deleted or replaced while it was used: it is empty now",
             hint="tables are found again; those added by hand, pauses and the history are lost",
@@ -149,7 +150,7 @@ def open_database(url: str, *, clock: Clock | None = None) -> Database:
     if found > SCHEMA_VERSION:
         database.close()
         raise JobStoreError(
-            f"the job store {database.engine.url.render_as_string()} was written by a newer "
+            f"the job store {shown_url(database.engine.url)} was written by a newer "
             f"lakehand: its schema version is {found}, this one knows {SCHEMA_VERSION}",
             hint="upgrade lakehand on this machine",
         )
@@ -160,7 +161,7 @@ def is_missing(url: str) -> bool:
     """Whether a URL names an SQLite file that does not exist."""
     try:
         parsed = make_url(url)
-    except database_errors.ArgumentError:
+    except (database_errors.ArgumentError, ValueError):
         return False  # Opening it says what is wrong.
     is_file = parsed.get_backend_name() == "sqlite" and parsed.database not in {
         None,
@@ -174,10 +175,11 @@ def _create_engine(url: str) -> Engine:
     try:
         parsed = make_url(url)
         dialect = parsed.get_backend_name()
-    except database_errors.ArgumentError as error:
-        message = f"{url!r} is not the URL of a job store"
+    except (database_errors.ArgumentError, ValueError):  # a port that is no number
+        # It may have a password: neither it nor the cause, which quotes it, is shown.
+        message = "the value of store is not the URL of a job store"
         hint = "for example sqlite:////var/lib/lakehand/lakehand.db or postgresql+psycopg://host/db"
-        raise ValidationError(message, field="store", hint=hint) from error
+        raise ValidationError(message, field="store", hint=hint) from None
     if dialect == "sqlite":
         return _sqlite_engine(parsed)
     if dialect != "postgresql":
@@ -192,7 +194,11 @@ def _sqlite_engine(url: URL) -> Engine:
         raise JobStoreError(message, hint="use a newer Python or PostgreSQL")
     if url.database:
         _create_directory(Path(url.database).absolute().parent)
-    engine = create_engine(url, connect_args={"timeout": _BUSY_SECONDS})
+    # A connection above this number is opened for one use, and configured each time.
+    size = {"pool_size": 16} if url.database else {}
+    engine = create_engine(url, connect_args={"timeout": _BUSY_SECONDS}, **size)
+
+    event.listen(engine, "do_connect", lambda *_: _create_private(url.database))
 
     @event.listens_for(engine, "connect")
     def configure(connection: Any, record: Any) -> None:
@@ -222,6 +228,17 @@ def _create_directory(directory: Path) -> None:
     except OSError as error:
         message = f"the directory {directory} of the job store cannot be created: {error}"
         raise JobStoreError(message) from error
+
+
+def _create_private(path: str | None) -> None:
+    """Create the file of a new job store, for its owner only: it has conditions and names of users.
+
+    The files next to it get the same mode from SQLite, which also says why one cannot be created.
+    """
+    if not path or path == ":memory:" or path.startswith("file:"):
+        return
+    with suppress(OSError):
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def _identity(path: str | None) -> tuple[int, int] | None:
@@ -265,8 +282,14 @@ def _postgresql_engine(url: URL) -> Engine:
     return engine
 
 
+def shown_url(url: URL) -> str:
+    """Return the URL of a job store without its password, which may also be a parameter."""
+    secret = [name for name in url.query if "password" in name.lower()]
+    return url.difference_update_query(secret).render_as_string()
+
+
 def _typed(error: database_errors.SQLAlchemyError, url: URL) -> JobStoreError:
     # Of the driver's message the first line: what follows may quote values of rows.
     cause = getattr(error, "orig", None) or error
     reason = (str(cause).strip().splitlines() or [type(cause).__name__])[0]
-    return JobStoreError(f"the job store {url.render_as_string()} failed: {reason}")
+    return JobStoreError(f"the job store {shown_url(url)} failed: {reason}")

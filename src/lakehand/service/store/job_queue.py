@@ -23,7 +23,6 @@ from lakehand.service.store.job_claims import find_claimable, take
 from lakehand.service.store.job_metrics import RUN, attempt_increments, ended_job
 from lakehand.service.store.job_statements import (
     QUEUED,
-    REQUESTED,
     RESCORING,
     RUNNING,
     UNLEASED,
@@ -32,7 +31,10 @@ from lakehand.service.store.job_statements import (
     enqueueing,
     finishing,
     larger,
+    own_head_start,
+    promoting,
     smaller,
+    values_of,
 )
 from lakehand.service.store.records import AttemptEnd, Freed, Job, JobRequest, Losses, Queued
 from lakehand.service.store.service_metrics import count
@@ -78,7 +80,7 @@ class JobQueue:
             raise ValidationError(message, field="verb", value=request.verb)
         now = self._database.now()
         statement = enqueueing(now, self._database.is_sqlite)
-        job_id, requests = connection.execute(statement, _values(request)).one()
+        job_id, requests = connection.execute(statement, values_of(request)).one()
         is_new = requests == 1
         if is_new:
             record_event(
@@ -233,6 +235,16 @@ class JobQueue:
         return state
 
     # -- what the scheduler does ------------------------------------------------------------------
+
+    def promote_overdue(self, seconds: float) -> int:
+        """Let jobs that could have started for this long go before others; return how many.
+
+        Those that could for twice as long go before these, and so on: no job is overtaken by one
+        that could start so much later.
+        """
+        with self._database.transaction() as connection:
+            statement = promoting(self._database.now())
+            return connection.execute(statement, {"overdue": seconds}).rowcount
 
     def free_dead(self) -> list[Freed]:
         """Put back every job whose lease has run out, and give back what it had reserved."""
@@ -518,11 +530,11 @@ class JobQueue:
 
     def _take_next_turn(self, connection: Connection, job: Any) -> Any:
         """Let a job wait from now on, as if it had just been queued; return its row."""
-        now = self._database.now()
+        now, head = self._database.now(), own_head_start(job.queued_at, job.rank_at)
         statement = (
             update(JOBS)
             .where(JOBS.c.id == job.id)
-            .values(queued_at=now, rank_at=now - (job.queued_at - job.rank_at))
+            .values(queued_at=now, rank_at=now - head)
             .returning(JOBS)
         )
         return connection.execute(statement).one()
@@ -567,18 +579,6 @@ def _held(job_id: int, fence: int) -> tuple[Any, ...]:
 
 def _key(job_id: int, fence: int) -> dict[str, Any]:
     return {"job": job_id, "with_fence": fence}
-
-
-def _values(request: JobRequest) -> dict[str, Any]:
-    """Return what `enqueueing` needs to know."""
-    values = {name: getattr(request, name, None) for name in REQUESTED}
-    documents = {
-        "options": dict(request.options),
-        "reasons": list(request.reasons),
-        "expected": dict(request.expected),
-    }
-    waits = {"head_start": request.head_start, "delay": request.delay}
-    return {**values, **documents, **waits, "lane": LANE_OF[request.verb]}
 
 
 def _lost(job_id: int, fence: int) -> LeaseLostError:

@@ -7,12 +7,16 @@ the time, which is one object per database.
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Double, and_, bindparam, case, func, literal_column, update
 from sqlalchemy.dialects import postgresql, sqlite
 
+from lakehand.service.job_states import LANE_OF, MOST_RAISES, OVERDUE_RANK, URGENT_RANK
 from lakehand.service.store.database_schema import ATTEMPTS, JOBS
+
+if TYPE_CHECKING:
+    from lakehand.service.store.records import JobRequest
 
 #: Words of the statements, not parameters: else PostgreSQL cannot use a partial index in a plan
 #: that it keeps.
@@ -91,6 +95,27 @@ def enqueueing(now: Any, is_sqlite: bool) -> Any:  # noqa: FBT001  cached by pos
     ).returning(JOBS.c.id, JOBS.c.requests)
 
 
+@functools.lru_cache(maxsize=64)
+def promoting(now: Any) -> Any:
+    """Raise jobs that could have started for `overdue` seconds, again after as long a time."""
+    raised = (JOBS.c.queued_at - JOBS.c.rank_at) / OVERDUE_RANK
+    return (
+        update(JOBS)
+        .where(
+            QUEUED,
+            JOBS.c.not_before + bindparam("overdue", type_=Double) * (raised + 1.0) <= now,
+            raised < MOST_RAISES,
+        )
+        .values(rank_at=JOBS.c.rank_at - OVERDUE_RANK)
+    )
+
+
+def own_head_start(queued_at: float, rank_at: float) -> float:
+    """Return the head start that a job has by its score, not because it is overdue."""
+    head = queued_at - rank_at
+    return head if head >= URGENT_RANK / 2 else head - OVERDUE_RANK * round(head / OVERDUE_RANK)
+
+
 #: Gives a queued job that the service asked for a higher score, as more is known of its table.
 RESCORING = (
     update(JOBS)
@@ -156,3 +181,15 @@ def ending_attempt(now: Any) -> Any:
         )
         .returning(ATTEMPTS.c.reserved, ATTEMPTS.c.started_at, ATTEMPTS.c.ended_at)
     )
+
+
+def values_of(request: JobRequest) -> dict[str, Any]:
+    """Return what `enqueueing` needs to know."""
+    values = {name: getattr(request, name, None) for name in REQUESTED}
+    documents = {
+        "options": dict(request.options),
+        "reasons": list(request.reasons),
+        "expected": dict(request.expected),
+    }
+    waits = {"head_start": request.head_start, "delay": request.delay}
+    return {**values, **documents, **waits, "lane": LANE_OF[request.verb]}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import bindparam, func, select
@@ -15,7 +15,7 @@ from lakehand.service.store.records import FOREVER, format_time
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, Select, Table
 
     from lakehand.service.job_states import WaitsFor
     from lakehand.service.store.database import Database
@@ -46,7 +46,8 @@ class Wait:
 
     def to_json(self) -> dict[str, Any]:
         """Return what is known of the wait."""
-        known = {name: value for name, value in asdict(self).items() if value is not None}
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        known = {name: value for name, value in values.items() if value is not None}
         if self.until is not None:
             known["until"] = None if self.until >= FOREVER else format_time(self.until)
         return known
@@ -149,40 +150,25 @@ def _look(
     now: float,
     silent_seconds: float,
 ) -> _Situation:
-    running = connection.execute(
-        select(JOBS.c.id, JOBS.c.table_id, JOBS.c.lane, JOBS.c.pool).where(
-            JOBS.c.state == "running"
-        )
-    ).all()
-    pools = connection.execute(select(POOLS.c.name, POOLS.c.max_running)).all()
+    statements = _statements(database.now())
+    running = connection.execute(statements.running).all()
+    pools = connection.execute(statements.pools).all()
     taken = [row.pool for row in running]
-    alive = select(WORKERS.c.engines, WORKERS.c.memory_bytes, WORKERS.c.pools).where(
-        WORKERS.c.stopped_at.is_(None),
-        WORKERS.c.wish.is_(None),
-        WORKERS.c.beat_at > now - silent_seconds,
-    )
-    gone = select(TABLES.c.id).where(
-        TABLES.c.gone_at.is_not(None), TABLES.c.id.in_({job.table_id for job in queued})
-    )
-    paused = {row.id: _pause(row, "table") for row in _paused(connection, TABLES, now)}
-    service = [_pause(row, "service") for row in _paused(connection, SERVICE, now)]
+    alive = connection.execute(statements.alive, {"since": now - silent_seconds})
+    tables = [job.table_id for job in queued]
+    paused = connection.execute(statements.paused_tables, {"now": now})
+    service = connection.execute(statements.paused_service, {"now": now}).first()
+    places = connection.execute(statements.places, {"wanted": [job.id for job in queued]})
     return _Situation(
         now=now,
-        pause=next(iter(service), None),
-        paused=paused,
-        gone=frozenset(connection.execute(gone).scalars()),
+        pause=None if service is None else _pause(service, "service"),
+        paused={row.id: _pause(row, "table") for row in paused},
+        gone=frozenset(connection.execute(statements.gone, {"tables": tables}).scalars()),
         busy={(row.table_id, row.lane): row.id for row in running},
         full=frozenset(pool.name for pool in pools if taken.count(pool.name) >= pool.max_running),
-        workers=[
-            (frozenset(row.engines), row.memory_bytes, frozenset(row.pools))
-            for row in connection.execute(alive)
-        ],
-        ahead=_count_ahead(connection, database, [job.id for job in queued]),
+        workers=[(frozenset(row.engines), row.memory_bytes, frozenset(row.pools)) for row in alive],
+        ahead={row.id: row.place - 1 for row in places},
     )
-
-
-def _paused(connection: Connection, table: Any, now: float) -> Any:
-    return connection.execute(select(table).where(table.c.paused_until > now))
 
 
 def _pause(row: Any, what: str) -> Wait:
@@ -195,15 +181,47 @@ def _pause(row: Any, what: str) -> Wait:
     )
 
 
-def _count_ahead(connection: Connection, database: Database, wanted: list[int]) -> dict[int, int]:
-    """Return for jobs that may start how many of their pool start before them."""
-    found = connection.execute(_places(database.now()), {"wanted": wanted})
-    return {row.id: row.place - 1 for row in found}
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Statements:
+    """What is asked of the store. Making a statement takes longer than running it."""
+
+    #: Jobs that run.
+    running: Any
+    pools: Any
+    #: Workers that take jobs and have been heard of `since` then.
+    alive: Any
+    #: Which of `tables` are gone.
+    gone: Any
+    #: Pauses that hold at `now`.
+    paused_tables: Any
+    paused_service: Any
+    #: Places of the `wanted` jobs in the queues of their pools, if they may start.
+    places: Any
 
 
 @functools.lru_cache(maxsize=64)
-def _places(now: Any) -> Any:
-    """Return the query for the places of jobs in the queues of their pools."""
+def _statements(now: Any) -> _Statements:
     place = func.row_number().over(partition_by=JOBS.c.pool, order_by=(JOBS.c.rank_at, JOBS.c.id))
     places = select(JOBS.c.id, place.label("place")).where(*startable(now)).subquery()
-    return select(places).where(places.c.id.in_(bindparam("wanted", expanding=True)))
+    running = select(JOBS.c.id, JOBS.c.table_id, JOBS.c.lane, JOBS.c.pool)
+    alive = select(WORKERS.c.engines, WORKERS.c.memory_bytes, WORKERS.c.pools)
+    return _Statements(
+        running=running.where(JOBS.c.state == "running"),
+        pools=select(POOLS.c.name, POOLS.c.max_running),
+        alive=alive.where(
+            WORKERS.c.stopped_at.is_(None),
+            WORKERS.c.wish.is_(None),
+            WORKERS.c.beat_at > bindparam("since"),
+        ),
+        gone=select(TABLES.c.id).where(
+            TABLES.c.gone_at.is_not(None), TABLES.c.id.in_(bindparam("tables", expanding=True))
+        ),
+        paused_tables=_paused(TABLES),
+        paused_service=_paused(SERVICE),
+        places=select(places).where(places.c.id.in_(bindparam("wanted", expanding=True))),
+    )
+
+
+def _paused(table: Table) -> Select[Any]:
+    columns = (table.c.id, table.c.paused_by, table.c.paused_until, table.c.paused_why)
+    return select(*columns).where(table.c.paused_until > bindparam("now"))

@@ -46,7 +46,7 @@ class TableFilter:
     source: str | None = None
     policy: str | None = None
     format: str | None = None
-    #: `paused`, `held`, `unreadable` or `gone`; None: all that are looked after.
+    #: `paused`, `held`, `unreadable` or `gone`; None: all registered ones.
     state: str | None = None
     #: `good`, `fair`, `poor` or `unknown`.
     health: str | None = None

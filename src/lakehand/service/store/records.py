@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 
@@ -20,7 +20,8 @@ FOREVER = 9_999_999_999.0
 
 def record_json(record: Any) -> dict[str, Any]:
     """Return a record as a JSON document; times are ISO 8601, and what has no end is null."""
-    return {name: _plain(name, value) for name, value in asdict(record).items()}
+    # Not by asdict, which copies reports and other documents value by value.
+    return {one.name: _plain(one.name, getattr(record, one.name)) for one in fields(record)}
 
 
 def _plain(name: str, value: Any) -> Any:

@@ -115,8 +115,8 @@ FAMILIES: tuple[MetricFamily, ...] = (
     _gauge("tables", "Tables: ok, paused, held, unreadable.", "source", "state"),
     _gauge("tables_unhealthy", "Tables with a health score below `unhealthy_below`."),
     _gauge("tables_held", "Tables of which a verb failed in a way that no retry cures."),
-    _gauge("assessment_lag_seconds", "How long the most overdue look at a table is overdue."),
-    _counter("table_looks", "Looks at tables for new commits.", "result"),
+    _gauge("assessment_lag_seconds", "How late the most overdue poll of a table is."),
+    _counter("table_looks", "Polls of tables for new commits.", "result"),
     _counter("discoveries", "Listings of sources.", "source", "outcome"),
     _counter("discovery_seconds", "Duration of listings of sources.", "source"),
     # The service

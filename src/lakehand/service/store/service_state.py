@@ -9,6 +9,7 @@ from sqlalchemy import and_, func, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from lakehand.service.job_states import STATES
+from lakehand.service.store.database import shown_url
 from lakehand.service.store.database_schema import JOBS, LEASES, POOLS, SERVICE, TABLES
 from lakehand.service.store.events import record_event
 from lakehand.service.store.records import FOREVER, record_json
@@ -48,7 +49,7 @@ class ServiceStatus:
     store: str
     #: Null if the service is not paused.
     pause: Pause | None
-    #: Tables that are looked after: `total`, `paused`, `held`, `unreadable`.
+    #: Registered tables: `total`, `paused`, `held`, `unreadable`.
     tables: Mapping[str, int]
     #: Jobs that are `queued` and `running`; and those that ended in the last day, by state.
     jobs: Mapping[str, int]
@@ -135,7 +136,7 @@ class ServiceState:
                 select(LEASES.c.holder).where(LEASES.c.until > now).order_by(LEASES.c.name)
             ).first()
             return ServiceStatus(
-                store=self._database.engine.url.render_as_string(),
+                store=shown_url(self._database.engine.url),
                 pause=self._pause(connection),
                 tables={**_count_tables(connection, now), "held": held},
                 jobs=_count_jobs(connection, now),

@@ -1,4 +1,4 @@
-"""The tables that the service looks after."""
+"""The tables that the service maintains."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class RegisteredTable:
     seen_at: float
     #: Since when its source no longer finds it; null if it does.
     gone_at: float | None
-    #: Policy at the last look.
+    #: Policy at the last poll.
     policy: str | None
     #: Settings of this table alone, above its properties and its policy.
     overrides: dict[str, Any]
@@ -77,9 +77,9 @@ class RegisteredTable:
     commits_since: int
     #: Bytes written since then, as far as writers told.
     bytes_since: int
-    #: When it is looked at next.
+    #: When it is polled next.
     look_at: float
-    #: Seconds between two looks.
+    #: Seconds between two polls.
     look_every: float
     #: When maintenance was last requested.
     assessed_at: float | None
@@ -91,7 +91,7 @@ class RegisteredTable:
     summary: dict[str, Any] | None
     #: Its health score.
     health_score: int | None
-    #: Why it could not be read at the last look; null if it could.
+    #: Why it could not be read at the last poll; null if it could.
     last_error: dict[str, Any] | None
     #: How often in a row it could not be read.
     error_count: int
@@ -183,7 +183,7 @@ class TableRegistry:
         record_event(connection, now, "table.gone", table=table_id)
 
     def remove(self, table_id: int, *, by: str | None = None) -> None:
-        """Stop looking after a table. Its files and its history stay."""
+        """Stop maintaining a table. Its files and its history stay."""
         with self._database.transaction() as connection:
             self._required(connection, table_id)
             self._mark_gone(connection, table_id, self._database.now())
@@ -258,7 +258,7 @@ class TableRegistry:
             connection.execute(HOLDS.delete().where(HOLDS.c.table_id == table_id))
 
     def count(self) -> int:
-        """Return how many tables are looked after."""
+        """Return how many tables are registered."""
         wanted = select(func.count()).select_from(TABLES).where(TABLES.c.gone_at.is_(None))
         with self._database.transaction() as connection:
             return int(connection.execute(wanted).scalar_one())
