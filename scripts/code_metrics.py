@@ -43,8 +43,8 @@ class Metric:
 #: For each number its limit and its goal. A limit is lowered when the code improves; raising one
 #: needs a reason in the commit message.
 LIMITS = {
-    "modules": (385, "340 to 370"),
-    "lines": (80_700, "about 62,000"),
+    "modules": (401, "340 to 370"),
+    "lines": (85_400, "about 62,000"),
     "modules imported by exactly one other": (90, "under 80"),
     "import lines and __all__, percent of lines": (8.2, "under 8"),
     "core methods of the format protocols": (25, "about 20"),

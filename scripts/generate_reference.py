@@ -43,6 +43,7 @@ from lakehand.service.store import (
 )
 from lakehand.service.store.service_metrics import FAMILIES
 from lakehand.settings import SETTINGS
+from lakehand.sink.merging import MergeBuilder
 from lakehand.sql import grammar, system_rows
 from lakehand.sql import results as sql_results
 
@@ -281,10 +282,11 @@ DOCUMENTS: list[tuple[str, ModuleType, str]] = [
     ("`cluster`: more fields", reports, "ClusterReport"),
     ("`cluster`, `plan`: `skip_rate`, `overlap_depth`", reports, "Measured"),
     ("`cluster`: `zone_widths`", reports, "ZoneWidths"),
-    ("`delete`, `deduplicate`, `upsert` in Python: more fields", reports, "RowReport"),
+    ("`delete`, `deduplicate`, `upsert`, `merge` in Python: more fields", reports, "RowReport"),
     ("`delete`, `deduplicate`: more fields", reports, "DeletionReport"),
     ("`deduplicate`: more fields", reports, "DeduplicationReport"),
     ("`upsert` in Python: more fields", reports, "UpsertReport"),
+    ("`merge` in Python: more fields", reports, "MergeReport"),
     ("`statistics`; `compact`: `statistics`", reports, "StatisticsReport"),
     ("`purge`", maintenance, "PurgeReport"),
     ("`purge`: each of `remaining[]`", maintenance, "Remains"),
@@ -424,11 +426,11 @@ def features_page() -> Iterator[str]:
     yield "## Stores"
     yield (
         "What the tests of every change run on. Disk, memory, S3 and Azure pass the same tests of "
-        "single requests: puts that race, listings, ranges, uploads in parts, deletions."
+        "single requests: concurrent puts, listings, ranges, multipart uploads, deletions."
     )
     yield table(("store", "tested on", "beyond single requests"), _STORES)
     yield "## Catalogs"
-    yield table(("catalog", "tested on", "on a stand-in or not at all"), _CATALOGS)
+    yield table(("catalog", "tested on", "with a mock server or not at all"), _CATALOGS)
 
 
 _STORES = (
@@ -442,16 +444,18 @@ _STORES = (
         "`s3://`",
         "versitygw 1.8",
         (
-            "races of commits, kills, lost, slow and wrong answers, credentials that expire; "
-            "compact, cluster, sink, vacuum, repair, hot tables, Lance, Spark"
+            "races of commits, kills, lost, slow and wrong responses, a server that dies during an "
+            "upload, 1,025 parts, credentials that expire (also on Spark); compact (including "
+            "copies on the server), cluster, sink, vacuum, repair, hot tables, Lance, "
+            "Spark; not on Amazon's own S3"
         ),
     ),
     (
         "`s3://` with DynamoDB",
         "versitygw 1.8 and moto 5.2",
         (
-            "races with delta-rs 1.5, each of the two killed between its steps; not delta-spark, "
-            "whose log store for DynamoDB is not published as a package"
+            "races with delta-rs 1.5, each of the two killed between its steps; not with "
+            "delta-spark and its log store for DynamoDB"
         ),
     ),
     ("`s3://` with PostgreSQL", "versitygw 1.8 and PostgreSQL", "races of commits"),
@@ -459,16 +463,18 @@ _STORES = (
         "`az://`, `abfss://`, `wasbs://`",
         "azurite 3.35",
         (
-            "account key and shared access signature; races of commits, kills, lost answers; "
-            "compact, delete, sink, vacuum; not Spark, not a hierarchical namespace"
+            "account key and shared access signature; races of commits, kills, lost responses; "
+            "compact, delete, sink, vacuum; a write and a compaction on Spark; not a hierarchical "
+            "namespace"
         ),
     ),
     (
         "`gs://`",
-        "requests and answers only",
+        "single requests and responses, without a server",
         (
-            "the condition of put-if-absent and the meaning of each answer; no server for tests "
-            "speaks the XML API that lakehand's client uses"
+            "the condition of put-if-absent and the meaning of each response; no test server "
+            "supports all of the XML API that lakehand's client uses (fake-gcs-server ignores the "
+            "header of the condition, and has no multipart uploads)"
         ),
     ),
     ("`r2://`", "not tested on a server", "it is S3 with another endpoint"),
@@ -480,7 +486,7 @@ _CATALOGS = (
     ("`glue:`", "moto, which enforces `deploy/iam/glue.json`", "AWS itself"),
     (
         "`unity:`",
-        "Unity Catalog built from its sources, for those who name a server",
+        "Unity Catalog built from its sources, if `LAKEHAND_UNITY_SERVER` names a server",
         "vended keys, views, permissions; Databricks",
     ),
     ("`lance:`", "a directory, and pylance's server of a namespace", "permissions"),
@@ -512,6 +518,7 @@ def python_page() -> Iterator[str]:
         yield from _callable(name, value, is_error=name.endswith("Error"))
     yield from _methods_section("## Methods of `TableSink`", lakehand.TableSink)
     yield from _methods_section("## Methods of `Table`", lakehand.Table)
+    yield from _methods_section("## Methods of `MergeBuilder`", MergeBuilder)
     yield from _methods_section("## Methods of `SqlResult`", sql_results.SqlResult)
     yield from _client_section()
     yield "## `lakehand.hot`"

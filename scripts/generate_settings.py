@@ -33,6 +33,7 @@ TYPES = {
     "parse_names": ("tuple[str, ...]", "str | Sequence[str]"),
     "parse_number": ("float", "float | str"),
     "parse_part": ("float", "float | str"),
+    "parse_remote": ("str", "str"),
     "parse_secret": ("str", "str"),
     "parse_string": ("str", "str"),
     "parse_time_zone": ("str", "str"),

@@ -273,6 +273,12 @@ def test_the_error_goes_to_stderr_only_without_json(capsys, tmp_path):
     assert "\nhint: " in captured.err
 
 
+def test_a_path_that_is_nearly_that_of_a_directory_is_met_with_its_name(tmp_path, capsys):
+    (tmp_path / "orders").mkdir()
+    assert run(["inspect", str(tmp_path / "ordrs")]) == 1
+    assert f"did you mean {tmp_path / 'orders'}?" in capsys.readouterr().err.replace("\n", "")
+
+
 class _Unlucky:
     """Raises what it was made with, wherever a table is opened."""
 

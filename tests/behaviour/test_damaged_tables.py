@@ -313,6 +313,7 @@ def test_a_whole_table_is_sound_and_needs_no_repair(path):
 
 
 @pytest.mark.parametrize("case", CASES, ids=IDS)
+@pytest.mark.one_in(6)
 def test_damage_is_named_and_repaired_without_loss_or_at_a_loss_with_consent(case, path):
     case.break_table(path)
     table = open_table(path, engine="local")

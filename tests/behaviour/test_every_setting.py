@@ -385,6 +385,7 @@ EFFECTS: dict[str, tuple[Any, ...]] = {
 # ruff: noqa: E501  names of tests
 #: Settings whose effect takes a scenario of its own, and the test that shows it.
 SHOWN_BY = {
+    "server_side_copy": "faults/test_server_side_copy.py::test_a_file_without_a_checksum_is_streamed_and_the_report_says_why",
     "notify_url": "service/test_commit_notifications.py::test_a_service_that_cannot_be_told_is_logged_once_and_slows_nothing",
     "notify_token": "service/test_commit_notifications.py::test_a_token_that_is_wrong_is_logged_and_never_shown",
     "update_indices": "behaviour/test_lance_indices.py::test_indices_learn_of_rows_that_came_after_them",

@@ -110,6 +110,13 @@ def test_partitions_that_are_written_to_are_left_and_that_is_said(kit, path):
     assert left.left == (f"{FILES} files: in partitions with recent writes",)
 
 
+def test_automatic_compaction_that_is_off_is_the_reason(kit, path):
+    left = step(open_here(path, auto_compact=False, **EAGER).maintain(), "compact")
+
+    assert (left.outcome, left.reason) == ("nothing_to_do", "automatic compaction is off")
+    assert "auto_compact is off" in left.left[0]
+
+
 def test_what_a_format_lacks_is_left_out_with_its_reason(path):
     table = open_here(path)
     lacking = table._handle.capabilities.lacking
@@ -255,7 +262,7 @@ def test_an_order_that_is_refused_is_said_and_files_are_compacted(tmp_path, monk
 
     done = step(report, "compact")
     assert (done.outcome, report.errors) == ("committed", ())
-    assert done.left[0].startswith("rows are not put in order by id: ")
+    assert done.left[0].startswith("rows are not clustered by id: ")
     assert KITS["lance"].ids(path) == [*ALL, *range(1000, 1000 + 4 * ROWS)]
 
 

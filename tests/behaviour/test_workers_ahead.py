@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from functools import partial
 
@@ -15,7 +16,7 @@ from lakehand import open_table
 from lakehand.engine.local_worker import end_idle_workers
 from lakehand.engine.runner_contract import usable_cores
 from lakehand.rewrite.prepare import Request, make_plan
-from lakehand.rewrite.prestart import start_movers_ahead
+from lakehand.rewrite.prestart import start_movers_ahead, start_rewriter_ahead
 from lakehand.settings import Settings
 from support.rows import delta_table
 
@@ -106,3 +107,53 @@ def test_bytes_that_are_only_moved_start_no_spark(large_files, tmp_path):
     assert report.bytes_before > 25_000_000
     assert report.methods.copy
     assert report.ran_on == "local"
+
+
+@pytest.fixture
+def small_table(tmp_path):
+    for number in range(3):
+        write_deltalake(tmp_path / "table", pa.table({"a": [number]}), mode="append")
+    return tmp_path / "table"
+
+
+@pytest.mark.parametrize(("engine", "started"), [("auto", 0), ("local", 1)])
+def test_a_small_rewrite_needs_no_process_but_one_that_is_asked_for(
+    small_table, new_workers, engine, started
+):
+    report = open_table(small_table, engine=engine, min_files=2).compact()
+
+    assert (report.outcome, report.ran_on) == ("committed", "local")
+    assert len(new_workers()) == started
+
+
+def test_a_rewrite_of_more_than_a_little_runs_in_a_process(small_table, new_workers, monkeypatch):
+    monkeypatch.setattr("lakehand.rewrite.run.INLINE_REWRITE_BYTES", 1000)
+
+    open_table(small_table, min_files=2).compact()
+
+    assert len(new_workers()) == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "started"), [({}, 0), ({"engine": "local"}, 1), ({"engine": "spark"}, 0)]
+)
+def test_a_command_starts_no_worker_for_a_small_directory(
+    small_table, new_workers, settings, started
+):
+    start_rewriter_ahead(Settings(settings, environment={}), str(small_table))
+
+    assert len(new_workers()) == started
+
+
+@pytest.mark.parametrize("change", ["large", "partitioned", "missing"])
+def test_a_command_starts_a_worker_where_a_table_may_be_large(small_table, new_workers, change):
+    if change == "large":
+        (small_table / "x.parquet").write_bytes(b"")
+        os.truncate(small_table / "x.parquet", 2**30)
+    elif change == "partitioned":
+        (small_table / "day=1").mkdir()
+    place = "s3://bucket/table" if change == "missing" else str(small_table)
+
+    start_rewriter_ahead(Settings({}, environment={}), place)
+
+    assert len(new_workers()) == 1

@@ -7,6 +7,7 @@ import json
 import bench_cluster
 import bench_deduplicate
 import bench_notify
+import bench_s3
 import bench_skipping
 import pytest
 from sections import PAGE
@@ -39,6 +40,7 @@ def clustered(results, queries):
         bench_cluster.SECTION,
         bench_deduplicate.SECTION,
         bench_notify.SECTION,
+        bench_s3.SECTION,
         bench_skipping.SECTION,
     ],
     ids=lambda section: section.name,
@@ -48,6 +50,31 @@ def test_the_page_shows_the_stored_results(section):
     found = json.loads(section.results.read_text()) if section.results.exists() else None
     assert f"<!-- end of {section.name} -->" in page
     assert page == section.with_results(page, found), f"run: bench_{section.name}.py --draw"
+
+
+def s3_run(moved=1e6, **kinds):
+    run = {"seconds": 1.0, "cpu_seconds": 1.0, "peak_mib": 1, "requests": kinds}
+    return {"runs": [{**run, "moved_bytes": moved}]}
+
+
+@pytest.mark.parametrize(
+    ("ours", "moved", "missed"), [(9, 1e6, 0), (10, 1e6, 1), (9, 6.553e6, 0), (9, 6.554e6, 1)]
+)
+def test_requests_are_fewer_and_less_than_a_twentieth_moves(ours, moved, missed):
+    results = {
+        "compact large": {
+            "lakehand-local": s3_run(moved, GET=ours - 2, PUT=2),
+            "delta-rs": s3_run(1e8, GET=10),
+        }
+    }
+    assert len(bench_s3.missed_goals(results)) == missed
+
+
+def test_listings_and_deletions_are_counted_as_such():
+    assert bench_s3.kind_of("GET", "/lake?list-type=2&prefix=t%2F") == "LIST"
+    assert bench_s3.kind_of("POST", "/lake?delete") == "DELETE"
+    assert bench_s3.kind_of("GET", "/lake/t/prefix.parquet") == "GET"
+    assert bench_s3.kind_of("POST", "/lake/t/a.parquet?uploads=") == "POST"
 
 
 def test_a_shuffle_is_judged_by_the_peers_of_the_same_order():

@@ -65,6 +65,15 @@ def test_zset_non_unique_merge_key_errors():
         collapsed(log, Form.ZSET)
 
 
+def test_an_instant_that_is_a_key_twice_is_shown_without_pytz():
+    """DuckDB needs that package for a Python value of it, and a plain installation has none."""
+    at = pa.array([0, 0], pa.timestamp("us", "UTC"))
+    log = pa.table({"id": [1, 1], "at": at, SIGN: pa.array([1, 1]), NUMBER: pa.array([0, 1])})
+
+    with pytest.raises(DuplicateKeyError, match=r"id = 1, at = '1970-01-01 00:00:00\+00'"):
+        collapsed(log, Form.ROWS, key=("id", "at"))
+
+
 def test_zset_composite_merge_key():
     log = changes((1, "a", 1.0), (1, "b", 2.0), (1, "a", 1.0), (1, None, 1.0), signs=[1, 1, -1, 1])
 

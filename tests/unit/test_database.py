@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from pathlib import Path
 
 import duckdb
@@ -16,6 +17,7 @@ import pytest
 
 from lakehand import duckdb_pool
 from lakehand.duckdb_pool import connect, lease
+from lakehand.expressions import duckdb_session
 
 #: The threads of this process.
 _TASKS = Path("/proc/self/task")
@@ -51,9 +53,10 @@ def test_times_are_in_utc_whatever_another_has_chosen():
     with connect() as one, connect() as other:
         one.execute("SET TimeZone = 'Asia/Tokyo'")
 
-        [(found,)] = other.sql("SELECT TIMESTAMPTZ '2026-01-01 00:00:00'").fetchall()
+        # As text: a Python value of it needs pytz.
+        [(found,)] = other.sql("SELECT (TIMESTAMPTZ '2026-01-01 00:00:00')::VARCHAR").fetchall()
 
-    assert found == datetime(2026, 1, 1, tzinfo=UTC)
+    assert found == "2026-01-01 00:00:00+00"
 
 
 def test_threads_ask_at_the_same_time():
@@ -132,3 +135,39 @@ def test_what_does_not_fit_goes_to_the_directory_for_it(tmp_path):
         query = "SELECT sum(b) FROM (SELECT hash(i) b FROM range(3000000) t(i) ORDER BY b)"
         connection.sql(query).fetchall()
         assert [*tmp_path.iterdir()]
+
+
+def test_no_other_user_can_enter_where_rows_are_spilled(tmp_path, usual_umask):
+    limits = {"threads": 1, "memory_limit": "30MB"}
+    query = "SELECT sum(b) FROM (SELECT hash(i) b FROM range(3000000) t(i) ORDER BY b)"
+    for _ in range(2):
+        with lease(limits, spill_directory=str(tmp_path)) as connection:
+            connection.sql(query).fetchall()
+            assert [stat.filemode(path.stat().st_mode) for path in tmp_path.iterdir()] == [
+                "drwx------"
+            ]
+            assert [*tmp_path.glob("*/rows")], "nothing was spilled"
+        assert not [*tmp_path.iterdir()], "what has spilled is gone with its database"
+
+
+def _place_of_shared_rows():
+    with connect(threads=1) as connection:
+        [(place,)] = connection.sql("SELECT current_setting('temp_directory')").fetchall()
+    return place
+
+
+def _place_of_conditions():
+    duckdb_session._forget_session()
+    return duckdb_session.select("SELECT current_setting('temp_directory') p")["p"][0].as_py()
+
+
+@pytest.mark.parametrize("place_of", [_place_of_shared_rows, _place_of_conditions])
+def test_no_other_user_can_enter_where_shared_databases_spill(
+    tmp_path, usual_umask, monkeypatch, place_of
+):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    place = place_of()
+    duckdb_session._forget_session()
+
+    assert Path(place).is_relative_to(tmp_path)
+    assert stat.filemode(Path(place).parent.stat().st_mode) == "drwx------"

@@ -12,6 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from lakehand.engine import CancelToken, LocalRunner, open_runner
+from lakehand.engine.inline import InlineRunner
 from lakehand.engine.runner_contract import (
     CoreShare,
     describe,
@@ -150,6 +151,14 @@ def test_which_engine_was_chosen_is_logged(caplog):
     [record] = caplog.records
     assert record.message == "Tasks that read 1 MiB run in processes of this machine"
     assert (record.event, record.fields["engine"]) == ("engine_chosen", "local")
+
+
+@pytest.mark.parametrize(("engine", "runner"), [("auto", InlineRunner), ("local", LocalRunner)])
+def test_little_work_runs_in_this_process_unless_processes_are_asked_for(engine, runner):
+    settings = Settings({"engine": engine}, environment={})
+
+    assert type(open_runner(settings, read_bytes=2**20, inline_bytes=2**20)) is runner
+    assert type(open_runner(settings, read_bytes=2**20 + 1, inline_bytes=2**20)) is LocalRunner
 
 
 @pytest.mark.parametrize(

@@ -101,4 +101,4 @@ def test_a_java_that_does_not_run_spark_is_no_fault_of_lakehand(make_home):
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
     )
     assert done.stdout.startswith("Spark could not be started: ")
-    assert "--engine local" in done.stdout
+    assert 'engine="local"' in done.stdout

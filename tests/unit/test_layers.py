@@ -20,6 +20,7 @@ ROOT = Path(lakehand.__file__).parent
 #: Packages, from the lowest layer up. A package imports from its own layer and from those below.
 LAYERS = (
     ("_version", "model", "errors", "settings", "observe"),
+    ("temporary",),
     ("duckdb_pool",),
     ("expressions", "storage", "parquet", "prove"),
     ("schema", "catalogs"),
@@ -72,8 +73,8 @@ MODULES = sorted(ROOT.rglob("*.py"))
 LAYERED = [module for module in MODULES if not module.relative_to(ROOT).parts[0].startswith("__")]
 
 #: The facade: its documentation is what an editor shows, and one class is easier to find than nine.
-#: The generated module has one entry per setting.
-LONG = ("table.py", "settings/setting_types.py")
+#: The generated module has one entry per setting, the tree of errors one class per error.
+LONG = ("table.py", "settings/setting_types.py", "errors.py")
 #: Words that only the adapter of the format knows.
 DELTA_WORDS = re.compile(
     r"_delta_log|commitInfo|dataChange|deletionVector|partitionValues|numRecords|baseRowId"

@@ -171,3 +171,16 @@ def test_a_worker_that_nobody_waits_for_leaves_no_files(tmp_path, killed_by):
     driver.wait()
 
     assert happens_soon(lambda: not list(tmp_path.iterdir()))
+
+
+def test_a_worker_whose_driver_was_killed_prints_nothing():
+    program = (
+        "from lakehand.engine import worker\n"
+        "def main(descriptor): raise BrokenPipeError(descriptor)\n"
+        "worker.main = main\n"
+        "worker.run_worker(0)\n"
+    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "")

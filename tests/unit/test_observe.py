@@ -78,7 +78,7 @@ def test_text_records_are_sentences_on_stderr(lakehand_logger, capsys):
     log_event(lakehand_logger, logging.WARNING, "loud", "Shown")
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err == "WARNING lakehand: Shown\n"
+    assert captured.err.endswith(" WARNING lakehand: Shown\n")
 
 
 def test_subscribers_hear_everything_until_they_leave():

@@ -2,11 +2,19 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehand.model.quantities import format_bytes, format_count, format_duration, parse_bytes
+from lakehand.errors import ValidationError
+from lakehand.model.quantities import (
+    format_bytes,
+    format_count,
+    format_duration,
+    parse_bytes,
+    resolve_timestamp,
+)
 
 
 @pytest.mark.parametrize(
@@ -50,3 +58,11 @@ def test_one_thing_is_singular():
     assert format_count(1, "file") == "1 file"
     assert format_count(0, "file") == "0 files"
     assert format_count(12_000, "file") == "12,000 files"
+
+
+@pytest.mark.parametrize("version", ["3", 3.0, True, str.upper])
+def test_a_version_is_an_integer(version):
+    with pytest.raises(ValidationError, match="version must be an integer") as caught:
+        resolve_timestamp(version, None)
+    assert (caught.value.hint == "call it: version()") is callable(version)
+    assert resolve_timestamp(np.int64(3), None) is None

@@ -165,7 +165,8 @@ def test_a_screen_on_a_terminal_has_colours(monkeypatch):
 
 
 def test_settings_are_shown_with_units():
-    page = show(settings_screen(Settings({"engine": "local"}, environment={})), width=140)
+    settings = Settings({"engine": "local"}, environment={})
+    page = show(settings_screen(settings, list(settings)), width=140)
     assert "128 MiB" in page
     assert "100 ms" in page
     assert "local" in page
@@ -185,10 +186,18 @@ def test_every_command_is_in_the_module_of_its_name(name):
     assert command.help
 
 
-def test_an_unknown_command_is_bad_usage():
-    result = CliRunner().invoke(cli, ["compct"])
+@pytest.mark.parametrize("words", [["compct"], ["help", "compct"]])
+def test_an_unknown_command_is_bad_usage(words):
+    result = CliRunner().invoke(cli, words)
     assert result.exit_code == 2
-    assert "No such command 'compct'" in result.output
+    assert "No such command 'compct'. Did you mean 'compact'?" in result.output
+
+
+def test_a_table_in_place_of_a_command_is_shown_how_to_be_looked_at(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "orders").mkdir()
+    result = CliRunner().invoke(cli, ["orders"])
+    assert "To inspect a table: lakehand inspect orders" in result.output
 
 
 def test_an_empty_table_has_no_histogram():
