@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
+import re
+import shutil
 import signal
 from typing import TYPE_CHECKING
 
@@ -48,13 +51,40 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is for `make soak`, and keep what uses the oracle on one worker, with one JVM."""
+    """Mark what is for `make soak`, and keep what shares a JVM on one worker."""
     for item in (*not_in_turn(items), *not_in_share(items)):
         item.add_marker(pytest.mark.soak)
     for item in items:
         if "oracle" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.xdist_group("oracle"))
+        elif "host" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+_numbers = itertools.count()
+_failed = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    report = yield
+    if report.failed:
+        item.stash[_failed] = True
+    return report
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory):
+    """A directory whose name no other test has, because Lance knows tables by their paths.
+
+    It is deleted at once if the test passes: the directories may be in memory.
+    """
+    name = re.sub(r"\W", "_", request.node.name)[:26]
+    path = tmp_path_factory.mktemp(f"{name}_{next(_numbers)}", numbered=False)
+    yield path
+    if not request.node.stash.get(_failed, False):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)
@@ -138,3 +168,11 @@ def emptied_postgresql(postgresql) -> str:
         connection.execute(text(f"TRUNCATE {names} RESTART IDENTITY CASCADE"))
     opened.close()
     return postgresql.url()
+
+
+@pytest.fixture
+def usual_umask() -> Iterator[None]:
+    """Have files made as on most machines, where others can read what does not forbid it."""
+    before = os.umask(0o022)
+    yield
+    os.umask(before)

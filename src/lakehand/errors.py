@@ -8,6 +8,7 @@ LakehandError
 │   ├── UnknownSettingError         no such setting; suggests the nearest name
 │   ├── UnknownColumnError          no such column; lists the columns
 │   ├── DuplicateKeyError           several rows would have the same key; shows some
+│   ├── MultipleMatchesError        several rows of a merge's source would change one row
 │   ├── PredicateError              the predicate cannot be parsed or evaluated
 │   ├── SqlError                    the statement is not valid SQL; shows where
 │   └── ConfigError                 the service's configuration file is invalid; says where
@@ -66,6 +67,7 @@ LakehandError
 from __future__ import annotations
 
 import difflib
+import re
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
@@ -99,6 +101,7 @@ __all__ = [
     "JobTimedOutError",
     "LakehandError",
     "LeaseLostError",
+    "MultipleMatchesError",
     "NotATableError",
     "NotInstalledError",
     "ObjectChangedError",
@@ -138,6 +141,22 @@ __all__ = [
 #: Maximum number of column names in a message; some tables have thousands.
 _MAX_COLUMN_NAMES = 50
 
+#: Options in hints, and commands in backticks, which are the same everywhere.
+_OPTION = re.compile(r"`[^`]*`|--([a-z][a-z-]+)( (?:local|spark|a,b)\b)?")
+#: Options that are arguments of the methods, too.
+_ARGUMENTS = frozenset(
+    {
+        "accept-changed-files",
+        "accept-data-loss",
+        "allow-short-retention",
+        "by",
+        "deep",
+        "engine",
+        "full",
+        "restore-deleted-rows",
+    }
+)
+
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_CONFLICT = 3
@@ -163,7 +182,9 @@ class LakehandError(Exception):
         super().__init__(message)
 
     def __str__(self) -> str:
-        return f"{self.message}\n\nhint: {self.hint}" if self.hint else self.message
+        if not self.hint:
+            return self.message
+        return f"{self.message}\n\nhint: {_OPTION.sub(_as_argument, self.hint)}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Attributes are keyword-only, which the default pickling of exceptions loses.
@@ -178,6 +199,14 @@ class LakehandError(Exception):
             "retryable": self.retryable,
             **{name: value for name, value in self.attributes.items() if value is not None},
         }
+
+
+def _as_argument(found: re.Match[str]) -> str:
+    """Return an option of the command line, which hints use, as an argument in Python."""
+    if found[1] not in _ARGUMENTS:
+        return found[0]
+    value = f'"{found[2].strip()}"' if found[2] else "True"
+    return f"{found[1].replace('-', '_')}={value}"
 
 
 def _rebuild(
@@ -271,6 +300,12 @@ class DuplicateKeyError(ValidationError):
     """Several rows would have the same key. Attributes: `field`, `value`."""
 
     code = "DUPLICATE_KEY"
+
+
+class MultipleMatchesError(ValidationError):
+    """Several rows of a merge's source match one row that a clause changes. Attribute: `rows`."""
+
+    code = "MULTIPLE_MATCHES"
 
 
 class PredicateError(ValidationError):

@@ -8,14 +8,13 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Unpack
 
-from lakehand.assess.inspection import Inspection, inspect_snapshot
 from lakehand.catalogs import catalog_hint, locate
 from lakehand.errors import NotATableError, NotInstalledError, ValidationError
 from lakehand.formats.base import FormatTable, for_call, require_support, support_of
 from lakehand.formats.optional import SupportsAppends, SupportsCheckpoints
 from lakehand.formats.registry import detect_format, load_creating_format
 from lakehand.model.order import Curve, column_names
-from lakehand.model.quantities import resolve_timestamp
+from lakehand.model.quantities import check_version, resolve_timestamp
 from lakehand.model.work import PropertyWish
 from lakehand.observe import OnProgress, emit
 from lakehand.observe.clock import SystemClock
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
 
     from lakehand.assess.clustering_advice import Advice
     from lakehand.assess.health_check import HealthReport
+    from lakehand.assess.inspection import Inspection
     from lakehand.formats.base import Format
     from lakehand.model.maintenance import (
         LogCleanupReport,
@@ -74,6 +74,7 @@ if TYPE_CHECKING:
         VerifySettings,
         WriteSettings,
     )
+    from lakehand.sink.merging import MergeBuilder
 
 
 def open_table(
@@ -234,6 +235,25 @@ class Table:
 
     def __repr__(self) -> str:
         return f"<Table {self.url} ({self.format})>"
+
+    def _repr_html_(self) -> str:
+        from lakehand.model.notebook_view import facts_as_html
+
+        report = self.inspect()
+        facts = {
+            "files": report.file_count,
+            "bytes": report.total_bytes,
+            "rows": report.row_count,
+            "health": f"{report.health.score} of 100",
+            "partitioned_by": ", ".join(report.partition_columns),
+            "columns": [{"name": one.name, "type": str(one.type)} for one in self.schema()],
+        }
+        place = {"table": self.url, "format": self.format, "version": report.version}
+        return facts_as_html("Table", {**place, **facts})
+
+    def settings(self) -> Settings:
+        """Return the value of every setting for this table, and in `sources` where it is from."""
+        return self._settings.with_properties(self.snapshot().properties)
 
     def snapshot(
         self,
@@ -423,6 +443,8 @@ class Table:
 
     def diff(self, from_version: int, to_version: int) -> Difference:
         """Return the files that were added and removed between two versions."""
+        check_version(from_version, field="from_version")
+        check_version(to_version, field="to_version")
         return self._handle.diff(from_version, to_version)
 
     def transactions(self) -> Mapping[str, int]:
@@ -448,6 +470,8 @@ class Table:
 
     def inspect_snapshot(self, snapshot: Snapshot, *, by: Sequence[str] = ()) -> Inspection:
         """Inspect a snapshot of this table that was read with `statistics=by`."""
+        from lakehand.assess.inspection import inspect_snapshot
+
         settings = self._settings.with_properties(snapshot.properties)
         return inspect_snapshot(snapshot, format_name=self.format, settings=settings, by=by)
 
@@ -720,6 +744,7 @@ class Table:
         """
         from lakehand.retention.pinning import make_pin
 
+        check_version(version)
         wanted = {"version": version, "stream": stream, "clone": clone}
         return make_pin(self._handle, name, wanted, expires=expires)
 
@@ -742,6 +767,7 @@ class Table:
         """
         from lakehand.retention.log_maintenance import checkpoint
 
+        check_version(version)
         return checkpoint(self._handle, version=version)
 
     def checkpoints(self) -> list[CheckpointEntry]:
@@ -754,6 +780,7 @@ class Table:
         One row per action; each kind of action is a column. Raises VersionNotFoundError if there is
         no such checkpoint, CorruptFileError if it cannot be read.
         """
+        check_version(version)
         return self._with_checkpoints().read_checkpoint(version)
 
     def should_checkpoint(self) -> bool:
@@ -916,14 +943,47 @@ class Table:
         changes of one key are merged. Otherwise a repeated key raises DuplicateKeyError. Null keys
         are equal to each other. The other arguments are those of `append` and `delete`.
         """
-        from lakehand.sink.one_call import UpsertRequest, upsert_once
+        from lakehand.sink.one_call import UpsertCall, upsert_once
 
-        request = UpsertRequest(
+        call = UpsertCall(
             key=key, epoch=epoch, spark=self._spark, dry_run=dry_run, on_progress=on_progress
         )
-        call = {**settings, "write_mode": "append"}
-        handle, chosen = for_call(self._handle, self._settings, call)
-        return upsert_once(handle, data, settings=chosen, request=request)
+        chosen = {**settings, "write_mode": "append"}
+        handle, in_force = for_call(self._handle, self._settings, chosen)
+        return upsert_once(handle, data, settings=in_force, call=call)
+
+    def merge(
+        self,
+        source: Any,
+        *,
+        on: str | Sequence[str],
+        target_alias: str = "t",
+        source_alias: str = "s",
+        epoch: int | None = None,
+        dry_run: bool = False,
+        on_progress: OnProgress | None = None,
+        **settings: Unpack[WriteSettings],
+    ) -> MergeBuilder:
+        """Begin a merge, as MERGE INTO of Delta: add clauses, then call `execute`.
+
+        `on` is a condition such as `t.id = s.id`, or columns that are equal in both; nulls match
+        nothing unless it says `<=>`. `source` is rows in any form that `append` takes, or a Table.
+        The other arguments are those of `upsert`.
+        """
+        from lakehand.rows.merge_clauses import MergeSpec
+        from lakehand.sink.merging import GivenRows, MergeBuilder, MergeCall
+
+        call = MergeCall(
+            spec=MergeSpec.of(on, target=target_alias, source=source_alias),
+            epoch=epoch,
+            spark=self._spark,
+            dry_run=dry_run,
+            on_progress=on_progress,
+        )
+        chosen = {**settings, "write_mode": "append"}
+        handle, in_force = for_call(self._handle, self._settings, chosen)
+        rows = GivenRows(data=source.to_batches if isinstance(source, Table) else source)
+        return MergeBuilder(handle=handle, source=rows, settings=in_force, call=call)
 
     def delete_keys(
         self,
@@ -939,14 +999,14 @@ class Table:
 
         The arguments are those of `upsert`.
         """
-        from lakehand.sink.one_call import UpsertRequest, delete_keys_once
+        from lakehand.sink.one_call import UpsertCall, delete_keys_once
 
-        request = UpsertRequest(
+        call = UpsertCall(
             key=key, epoch=epoch, spark=self._spark, dry_run=dry_run, on_progress=on_progress
         )
-        call = {**settings, "write_mode": "append"}
-        handle, chosen = for_call(self._handle, self._settings, call)
-        return delete_keys_once(handle, data, settings=chosen, request=request)
+        chosen = {**settings, "write_mode": "append"}
+        handle, in_force = for_call(self._handle, self._settings, chosen)
+        return delete_keys_once(handle, data, settings=in_force, call=call)
 
     def delete(
         self,
@@ -1025,6 +1085,8 @@ class Table:
         settings for this call.
         """
         from lakehand.assess.table_verification import VerifyRequest, verify
+
+        check_version(version)
 
         handle, chosen = for_call(self._handle, self._settings, settings)
         return verify(

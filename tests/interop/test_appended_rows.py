@@ -20,7 +20,7 @@ REFUSED = [table for table in FEATURED_TABLES if table.append_refused is not Non
 
 
 @pytest.mark.parametrize("featured", ALLOWED, ids=lambda table: table.name)
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_appended_rows_are_read_beside_those_that_were_there(oracle, tmp_path, featured):
     featured.provide(oracle, tmp_path / "t")
     before = oracle.rows(tmp_path / "t")

@@ -47,7 +47,7 @@ def described(oracle, path):
 
 
 @pytest.mark.parametrize("name", PROPERTIES)
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_a_table_becomes_what_delta_spark_makes_of_it(oracle, tmp_path, name):
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     new_table(theirs)

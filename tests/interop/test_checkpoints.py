@@ -40,7 +40,7 @@ def what_lakehand_says(path):
 
 
 @pytest.mark.parametrize("name", RECIPES)
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_delta_spark_reads_the_same_table_from_our_checkpoint(oracle, tmp_path, name):
     recipe, table = RECIPES[name], tmp_path / "t"
     recipe.provide(oracle, table)

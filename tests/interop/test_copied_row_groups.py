@@ -96,6 +96,7 @@ def test_all_engines_read_the_parts_of_a_divided_file_as_before(oracle, divided)
     assert names == [70_001]
 
 
+@pytest.mark.soak
 def test_delta_spark_skips_parts_of_a_divided_file_by_their_bounds(oracle, divided):
     path, _, _, result = divided
     bounds = [json.loads(file.native["stats"]) for file in result.outputs]

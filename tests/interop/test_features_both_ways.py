@@ -75,10 +75,12 @@ def named_table(make):
     return get
 
 
+@pytest.mark.one_in(4)
 def test_lakehand_reads_what_delta_spark_reads(made):
     assert_same_rows(lakehand_rows(made.path), made.rows)
 
 
+@pytest.mark.one_in(4)
 def test_a_compacted_table_is_read_equal_by_all_and_can_be_written_to(oracle, feature, made):
     report = compact(delta_table(made.path), settings=LOCAL)
 
@@ -112,7 +114,7 @@ def append_first_row(path: Path) -> None:
     table.commit(change, token="append-of-one-row")
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_an_appended_file_is_read_equal_by_all(oracle, feature, made):
     if feature.append_refused:
         with pytest.raises(RefusedError, match=feature.append_refused):

@@ -14,17 +14,19 @@ if TYPE_CHECKING:
 def not_in_turn(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
     """Yield tests marked `in_turn` whose parameter has another value than the one in turn.
 
-    Values take turns over the cases of the other parameters, so that each of these has one.
+    Values take turns over the cases of the other parameters, so that each of these has one, and
+    over tests, so that a value that is dear to set up has some of them.
     """
     tests: dict[str, dict[tuple[str, ...], list[pytest.Item]]] = defaultdict(dict)
     for item in items:
-        if mark := item.get_closest_marker("in_turn"):
+        mark = item.get_closest_marker("in_turn")
+        if mark and hasattr(item, "callspec") and mark.args[0] in item.callspec.params:
             others = {name: repr(value) for name, value in item.callspec.params.items()}
             del others[mark.args[0]]
             cases = tests[item.nodeid.partition("[")[0]]
             cases.setdefault(tuple(others.values()), []).append(item)
-    for cases in tests.values():
-        for number, values in enumerate(cases.values()):
+    for first, cases in enumerate(tests.values()):
+        for number, values in enumerate(cases.values(), first):
             del values[number % len(values)]
             yield from values
 

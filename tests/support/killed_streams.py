@@ -70,14 +70,23 @@ def run_stream(
     return _run_driver(work, environment, _PATIENCE_SECONDS)
 
 
-def run_killed_stream(folder: Path, steps: list[tuple[str, str]], *, seconds: float) -> int:
+def run_killed_stream(
+    folder: Path,
+    steps: list[tuple[str, str]],
+    *,
+    seconds: float,
+    first: int = 0,
+    finishes: bool = True,
+) -> int:
     """Copy the changes of `folder/feed` into `folder/table`; return how the driver ended.
 
     Each of `steps` is a way to die, "before" or "after" a commit, and a Python expression that
-    changes the `table` before that. The number of the step is that of the batch. At last the stream
-    runs to its end. The driver ends with 0 only if each commit was killed.
+    changes the `table` before that. The number of the step is that of the batch; drivers before
+    this one ran the steps up to `first`. At last the stream runs to its end, unless another driver
+    goes on. The driver ends with 0 only if each commit was killed.
     """
     work = {"folder": str(folder), "changes": True, "steps": steps, "options": {}}
+    work |= {"first": first, "finishes": finishes}
     return _run_driver(work, os.environ, seconds)
 
 
@@ -172,14 +181,16 @@ def _start(spark: Any, work: dict[str, Any], **fate: Any) -> Any:
 def _run_steps(spark: Any, work: dict[str, Any]) -> None:
     """Change the table and kill a commit, step by step; then let the stream run to its end."""
     table = lakehand.open_table(Path(work["folder"]) / "feed")
-    for number, (die, change) in enumerate(work["steps"]):
+    for number, (die, change) in enumerate(work["steps"], start=work["first"]):
         eval(change, {"table": table, "rows": feed_rows})
         while (end := _end_of(_start(spark, work, die=die, batch=number, victims=[]))) != "killed":
             if end == "done":
                 raise SystemExit(f"step {number}: nothing was killed")
             print(f"step {number}: again")
         print(f"step {number}: killed {die} its commit", flush=True)
-    while _end_of(_start(spark, work, die="never", batch=-1, victims=[])) != "done":
+    while work["finishes"] and (
+        _end_of(_start(spark, work, die="never", batch=-1, victims=[])) != "done"
+    ):
         print("at last: again")
 
 

@@ -7,6 +7,7 @@ complete: a phrase that also has an ordinary use is listed with the words around
 
 from __future__ import annotations
 
+import ast
 import io
 import re
 import tokenize
@@ -99,6 +100,7 @@ _ENTRIES = {
         (r"\b(?:of|to) no use\b", "a commit of no use", "unusable; not needed"),
         (r"\bholds? on to\b", "versions that they hold on to", "protected; kept"),
         (r"\bto the letter\b", "it is followed to the letter", "exactly"),
+        (r"\blook(?:s|ing|ed)? after\b", "looks after tables", "maintains"),
     ),
     HOUSE_WORD: (
         (r"\bcrumbs?\b", "crumbs", "very small row groups"),
@@ -143,6 +145,24 @@ def prose_of(page: str) -> str:
         else:
             kept.append(re.sub(r"`[^`]*`|\]\([^)]*\)|<!--.*?-->", "`", line))
     return "\n".join(kept)
+
+
+def message_strings(source: str) -> list[tuple[int, str]]:
+    """Return the strings of Python source that have a space, with their lines, without docstrings.
+
+    These are messages, hints and help texts, and some SQL. Values in f-strings become `{}`.
+    """
+    skipped, found = set(), []
+    for node in ast.walk(ast.parse(source)):  # parents come before their parts
+        if isinstance(node, ast.Expr):
+            skipped.add(node.value)
+        elif isinstance(node, ast.JoinedStr):
+            skipped.update(node.values)
+            parts = (part.value if isinstance(part, ast.Constant) else "{}" for part in node.values)
+            found.append((node.lineno, "".join(map(str, parts))))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in skipped:
+            found.append((node.lineno, node.value))
+    return sorted((line, text) for line, text in found if " " in text)
 
 
 def source_prose(source: str) -> str:

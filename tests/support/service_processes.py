@@ -72,6 +72,8 @@ class Plan:
     #: Seconds between the looks at a table, instead of those of the product.
     look_seconds: float | None = None
     settings: dict[str, Any] = field(default_factory=lambda: dict(SETTINGS))
+    #: How often the tables are read; thresholds of tables whose rewrites do not pay are raised.
+    importance: float = 1.0
 
     def to_text(self) -> str:
         return json.dumps(asdict(self))
@@ -103,6 +105,7 @@ class Parts:
                 "default": {
                     "steps": ["compact"],
                     "check_after": {"commits": 10},
+                    "importance": self.plan.importance,
                     **self.plan.settings,
                 }
             },

@@ -39,6 +39,12 @@ def compact_as_the_session_says(
             session.conf.unset(name)
 
 
+def compact_with_options(runner: SparkRunner, uri: str, options: dict[str, str]) -> dict[str, Any]:
+    """Compact a table of a store with these options, in tasks of Spark."""
+    table = open_table(uri, spark=runner._session(), engine="spark", storage_options=options)
+    return table.compact(min_files=2).to_json()
+
+
 def compact_and_release(runner: SparkRunner, place: Path, board: Board) -> list[tuple[int, int]]:
     """Release group 1 when progress tells of the first group; return what it told of groups."""
     seen: list[tuple[int, int]] = []
@@ -133,3 +139,21 @@ def watched_cluster(
     with watched_exchanges(board):
         table = open_table(place, spark=runner._session(), **options)
         return table.cluster(by="x, y", sort_task_bytes=0).to_json()
+
+
+def compact_with_profile(
+    runner: SparkRunner, uri: str, variables: dict[str, str], board: Board
+) -> dict[str, Any]:
+    """Compact a table with the AWS profile that `variables` name, here and on the executors."""
+    session = runner._session()
+    workers = session.sparkContext.environment
+    os.environ.update(variables)
+    workers.update(variables)
+    try:
+        with watched_tasks(board):
+            options = {"allow_http": "true"}
+            table = open_table(uri, spark=session, engine="spark", storage_options=options)
+            return table.compact(min_files=2).to_json()
+    finally:
+        for name in variables:
+            del os.environ[name], workers[name]

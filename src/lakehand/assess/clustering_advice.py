@@ -17,6 +17,7 @@ import pyarrow as pa
 from lakehand.assess.query_workload import AskedQueries, FixedQuestions, asked_columns, read_queries
 from lakehand.formats.base import FormatTable, require_support
 from lakehand.formats.optional import SupportsStatistics
+from lakehand.model.notebook_view import NotebookView
 from lakehand.model.order import Curve, Order, parse_terms
 from lakehand.model.quantities import format_count
 from lakehand.observe import reported
@@ -81,7 +82,7 @@ class AskedColumn:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Advice:
+class Advice(NotebookView):
     """Recommended clustering of a table. Fields have the names of the JSON document."""
 
     #: URL of the table, without credentials.

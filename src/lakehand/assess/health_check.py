@@ -12,6 +12,7 @@ from lakehand.assess.inspection import measure
 from lakehand.errors import LakehandError, StorageError, TableError
 from lakehand.formats.optional import clustering_columns
 from lakehand.formats.worker import FileCheckWorker
+from lakehand.model.notebook_view import NotebookView
 from lakehand.observe import reported
 from lakehand.observe.clock import Clock, SystemClock
 from lakehand.planning.file_bounds import extents_of
@@ -48,7 +49,7 @@ class Check:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class HealthReport:
+class HealthReport(NotebookView):
     """Health of a table. Fields have the names of the JSON document."""
 
     #: URL of the table, without credentials.

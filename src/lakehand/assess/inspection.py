@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from lakehand.assess.health_score import Health, Measures, assess_health
 from lakehand.errors import ValidationError
+from lakehand.model.notebook_view import NotebookView
 from lakehand.model.table_summary import UNKNOWN_ROWS
 from lakehand.observe import reported
 from lakehand.planning.file_bounds import Extent, extents_of, value_bounds
@@ -138,7 +139,7 @@ class SizeRange:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Inspection:
+class Inspection(NotebookView):
     """Key figures of a table at one version. Fields have the names of the JSON document."""
 
     #: URL of the table, without credentials.
@@ -167,7 +168,7 @@ class Inspection:
     target_file_bytes: int
     #: Files that compaction would remove: small files beyond those that their rows need.
     excess_file_count: int
-    #: Files with so many deleted rows that they are rewritten.
+    #: Files whose share of deleted rows is above the limit for a rewrite.
     files_with_deleted_rows: int
     #: Partitions with files; a table without partition columns is one partition.
     partition_count: int

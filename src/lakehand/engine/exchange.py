@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from lakehand.engine.runner_contract import CancelToken, Ledger, Runner, TaskOutcome, results_of
-from lakehand.storage.scratch import SpoolFile, held_directory
+from lakehand.storage.scratch import SpoolFile
+from lakehand.temporary import held_directory
 
 
 def to_stream(rows: pa.Table | pa.RecordBatch, *, compression: str | None = None) -> pa.Buffer:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from lakehand.engine.runner_contract import TASK_ATTEMPTS, require_pyspark
 from lakehand.errors import EngineError, JavaMissingError
+from lakehand.model.secrets import read_remote
+from lakehand.temporary import user_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -35,6 +37,7 @@ _USUAL_DIRECTORIES = (
 # 17.0.15 since Java 9, 1.8.0_402 before.
 _VERSION = re.compile(r'^(?:JAVA_VERSION="|\s*java\.version = )(?:1\.)?(\d+)', re.MULTILINE)
 _ASK_SECONDS = 20
+_QUOTED = re.compile(r"""[\s"'\\$]""")
 
 
 def find_java(environment: Mapping[str, str] | None = None) -> Path:
@@ -118,7 +121,6 @@ _ON_ONE_MACHINE = {
     # A machine's own name often resolves to an address that it cannot reach itself on.
     "spark.driver.host": "localhost",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.defaultJavaOptions": _JAVA_OPTIONS,
     "spark.executor.defaultJavaOptions": _JAVA_OPTIONS,
     "spark.python.daemon.module": "lakehand.engine.spark_daemon",
 }
@@ -138,15 +140,28 @@ def open_session(settings: Settings) -> tuple[Any, bool]:
         return active, False
     remote = settings.remote
     if remote is not None:
+        remote = read_remote(remote)
         if not remote.startswith("sc://"):
             _prepare_jvm(remote)
         return _started(SparkSession.builder.remote(remote)), True
     master = settings.master or DEFAULT_MASTER
     _prepare_jvm(master)
     builder = SparkSession.builder.master(master)
-    for name, value in {**_OWN, **(_ON_ONE_MACHINE if _is_local(master) else {})}.items():
+    for name, value in {**_OWN, **(_on_one_machine() if _is_local(master) else {})}.items():
         builder = builder.config(name, value)
     return _started(builder), True
+
+
+def _on_one_machine() -> dict[str, str]:
+    """Return the settings of a session on this machine.
+
+    Spark shuffles rows into the temporary directory of Java, with the mode of the umask. Its own
+    settings of another place, such as `spark.local.dir`, come first.
+    """
+    place = user_directory()
+    # Options of Java are split at spaces: a place with one is left out, and Java's own is used.
+    own = "" if _QUOTED.search(place) else f" -Djava.io.tmpdir={place}"
+    return {**_ON_ONE_MACHINE, "spark.driver.defaultJavaOptions": _JAVA_OPTIONS + own}
 
 
 def _started(builder: Any) -> Any:

@@ -71,6 +71,8 @@ def run_worker(descriptor: int) -> None:
         main(descriptor)
     except SystemExit as left:
         code = int(left.code or 0)
+    except BrokenPipeError:
+        code = 1  # the driver was killed: it needs no answer, and its user no traceback
     # Nothing is left to do; libraries print complaints where an interpreter ends step by step.
     sys.stdout.flush()
     sys.stderr.flush()

@@ -92,7 +92,7 @@ def choose_rewrite(table: FormatTable, snapshot: Snapshot, settings: Settings) -
     except (RefusedError, ValidationError) as error:
         if settings.cluster_by:
             raise
-        note = f"rows are not put in order by {', '.join(order.texts)}: {error.message}"
+        note = f"rows are not clustered by {', '.join(order.texts)}: {error.message}"
         return RewriteChoice(Request(automatic=True), note)
     request = Request(automatic=True, operation="cluster", by=order.texts, curve=order.curve)
     return RewriteChoice(request)

@@ -41,6 +41,8 @@ def rewrite_reason(report: OperationReport) -> str:
         parts.append(f"indices that did not know all rows: {', '.join(report.indices_updated)}")
     if report.left_to_runs and not parts:
         parts.append(f"being rewritten by run {', '.join(report.left_to_runs)}")
+    if Reason.DISABLED in report.files_left and not parts:
+        parts.append("automatic compaction is off")
     return "; ".join(parts) or "no file to rewrite now"
 
 
@@ -68,7 +70,7 @@ def vacuum_reason(report: VacuumReport, gone: int) -> str:
 
 def left_by_vacuum(report: VacuumReport) -> Iterator[str]:
     if report.files_waiting:
-        yield f"{format_count(report.files_waiting, 'file')} set aside before, within their grace"
+        yield f"{format_count(report.files_waiting, 'file')} in quarantine, within the grace period"
     if report.kept.pinned:
         names = ", ".join(holder.name for holder in report.holders)
         yield f"{format_count(report.kept.pinned, 'file')} needed by pins only: {names}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from datetime import UTC, datetime, timedelta
+from numbers import Integral
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
@@ -311,8 +312,21 @@ class OneOf:
         return value
 
 
+def check_version(version: int | None, *, field: str = "version") -> None:
+    """Raise ValidationError unless a version, if there is one, is an integer.
+
+    `table.version` is a method: without its parentheses it is easily passed by mistake.
+    """
+    if version is None or (isinstance(version, Integral) and not isinstance(version, bool)):
+        return
+    hint = "call it: version()" if callable(version) else None
+    message = f"{field} must be an integer, not {version!r}"
+    raise ValidationError(message, field=field, hint=hint)
+
+
 def resolve_timestamp(version: int | None, timestamp: datetime | str | None) -> datetime | None:
     """Return the given timestamp, if any; ValidationError if a version is given as well."""
+    check_version(version)
     if version is not None and timestamp is not None:
         raise ValidationError("pass a version or a timestamp, not both", field="timestamp")
     return _parse_timestamp(timestamp)

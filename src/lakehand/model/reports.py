@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from lakehand.model.notebook_view import NotebookView
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
@@ -19,7 +21,7 @@ EngineName = Literal["spark", "local"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Report:
+class Report(NotebookView):
     """What every operation on a table reports. These fields are the first in the JSON."""
 
     #: The verb.
@@ -158,7 +160,7 @@ class Forecast:
     bytes_read: int
     #: Bytes that tasks write.
     bytes_written: int
-    #: Total processor time of all tasks, on one core with a local disk.
+    #: Total CPU time of all tasks, on one core with a local disk.
     task_seconds: float
 
     def to_json(self) -> dict[str, Any]:
@@ -308,6 +310,10 @@ class OperationReport(ChangeReport):
     rows_per_second: float = 0.0
     #: Replaced bytes per second of the whole call.
     bytes_per_second: float = 0.0
+    #: Bytes that the store copied by itself, so that they did not travel.
+    moved_in_store_bytes: int = 0
+    #: Why row groups were copied through this machine where S3 might have copied them; by reason.
+    streamed_because: tuple[str, ...] = ()
     #: How files were grouped.
     strategy: str
     #: Size of the new files relative to as many files of the target size; null if there are none.
@@ -401,6 +407,24 @@ class UpsertReport(RowReport):
     #: Rows that were deleted and not replaced.
     rows_deleted: int = 0
     #: Files that may contain one of the keys, whose key columns were read.
+    files_scanned: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MergeReport(RowReport):
+    """Report of a merge: inserted, updated and deleted rows. In a dry run: would be."""
+
+    #: The join condition.
+    on: str
+    #: Rows of the source.
+    rows_given: int = 0
+    #: Rows of the source that WHEN NOT MATCHED clauses inserted.
+    rows_inserted: int = 0
+    #: Rows of the table that were updated.
+    rows_updated: int = 0
+    #: Rows of the table that were deleted.
+    rows_deleted: int = 0
+    #: Files in which rows were compared; the others cannot hold a row that the merge changes.
     files_scanned: int = 0
 
 

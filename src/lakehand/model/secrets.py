@@ -24,6 +24,24 @@ def parse_secret(value: str) -> str:
     return value
 
 
+def parse_remote(value: str) -> str:
+    """Return the URL of a Spark Connect server, or the place of one; ValueError if it has a token.
+
+    >>> parse_remote("sc://spark:15002/;use_ssl=true")
+    'sc://spark:15002/;use_ssl=true'
+    """
+    if not isinstance(value, str):
+        raise TypeError("it is not a string")
+    if "token=" in value.lower() and not value.startswith(SECRET_KINDS):
+        raise ValueError("a URL with a token is named as env:VARIABLE or file:/path")
+    return value
+
+
+def read_remote(value: str) -> str:
+    """Return the URL of a Spark Connect server that `parse_remote` has accepted."""
+    return read_secret(value) if value.startswith(SECRET_KINDS) else value
+
+
 def read_secret(place: str) -> str:
     """Return a secret that is named as `env:VARIABLE` or `file:/path`."""
     kind, _, name = place.partition(":")

@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from lakehand.model.order import Curve
 
 Method = Literal["copy", "recode", "sort"]
-ProofKind = Literal["digest", "ranges", "positions", "mixed", "counts"]
+ProofKind = Literal["digest", "ranges", "checksums", "positions", "mixed", "counts"]
 #: How outputs are proved: rows read back; rows read back by another decoder; row counts only.
 ProveMode = Literal["digest", "independent", "counts"]
+#: Whether S3 copies row groups by itself: if it can, always (or the call fails), or never.
+ServerSideCopy = Literal["auto", "always", "never"]
 #: How small files are grouped.
 Strategy = Literal["greedy", "bin-packing", "sort-by-size"]
 ChangeKind = Literal[
@@ -136,7 +138,7 @@ class Proof:
     rows: int
     #: Hexadecimal; null if the kind needs none.
     digest: str | None
-    #: Bytes that were read back.
+    #: Bytes that were compared.
     bytes: int
     #: How the digest was computed: digests are comparable only if this and `engine` are equal.
     algorithm: str
@@ -175,6 +177,10 @@ class GroupResult:
     proof: Proof | None = None
     #: Milliseconds by stage: read, write, prove.
     timings: Mapping[str, float] = field(default_factory=dict)
+    #: Bytes that the store moved by itself.
+    moved_in_store_bytes: int = 0
+    #: Why a copy on S3 was streamed through the task.
+    streamed_because: str | None = None
     #: `LakehandError.to_json()` of a typed failure; None if the group succeeded.
     failure: Mapping[str, Any] | None = None
 

@@ -60,11 +60,11 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(document, default=str)
 
 
-def configure_logging(*, level: str, form: str, with_time: bool = False) -> None:
+def configure_logging(*, level: str, form: str, is_service: bool = False) -> None:
     """Write lakehand's log records to stderr, as the command does."""
     handler = logging.StreamHandler(sys.stderr)
-    line = "%(asctime)s %(message)s" if with_time else "%(levelname)s %(name)s: %(message)s"
-    text = logging.Formatter(line, datefmt="%Y-%m-%d %H:%M:%S")
+    told = "%(message)s" if is_service else "%(levelname)s %(name)s: %(message)s"
+    text = logging.Formatter(f"%(asctime)s {told}", datefmt="%Y-%m-%d %H:%M:%S")
     handler.setFormatter(JsonFormatter() if form == "json" else text)
     logger = logging.getLogger(_ROOT)
     logger.handlers = [handler]

@@ -48,6 +48,10 @@ class Step(StrEnum):
     RUN_TOOK_OVER = "run-took-over"
     #: A run: it has adopted matching results of a dead run, whose ledger still exists.
     RUN_ADOPTED = "run-adopted"
+    #: A file composed by the store: its upload exists, without any part.
+    UPLOAD_CREATED = "upload-created"
+    #: A file composed by the store: its upload has all parts, and is not completed.
+    UPLOAD_FILLED = "upload-filled"
     #: A task: its files are written and not proved.
     TASK_WRITTEN = "task-written"
     #: A task: its files are proved, its result is not recorded.

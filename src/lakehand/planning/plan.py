@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from lakehand.errors import ReplanError, ValidationError
 from lakehand.model.documents import DocumentError, parse_object, read_value
+from lakehand.model.notebook_view import NotebookView
 from lakehand.model.reports import Forecast, Measured, Remaining
 from lakehand.planning.policy import CompactionPolicy  # noqa: TC001  read_value needs it
 
@@ -118,7 +119,7 @@ class PlannedGroup:
     expected_files: int
     #: Expected total size of the outputs.
     expected_bytes: int
-    #: Estimated processor time.
+    #: Estimated CPU time.
     task_seconds: float
 
 
@@ -135,7 +136,7 @@ class LayoutForecast:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
+class Plan(NotebookView):
     """What is to be rewritten, largest group first, and why the rest is not."""
 
     #: Version of this document's form.

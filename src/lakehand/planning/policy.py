@@ -194,7 +194,7 @@ LEFT_DESCRIPTIONS: Mapping[str, str] = {
     Reason.BEING_REWRITTEN: "being rewritten by another run",
     Reason.IN_ORDER: "clustered, with little overlap",
     Reason.OTHER_ORDER: "clustered by another order; use --full to include them",
-    Reason.DISABLED: "in a table that disables automatic runs",
+    Reason.DISABLED: "auto_compact is off; `lakehand settings TABLE` shows where it is set",
 }
 _CODES = {reason: code for code, reason in enumerate(Reason)}
 

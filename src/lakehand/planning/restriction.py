@@ -55,7 +55,7 @@ def _undecided(predicate: Predicate, files: pa.Table, unknown: np.ndarray) -> Pr
         f"other rows by {others or 'its columns'}, and files are rewritten as a whole",
         field="where",
         value=predicate.shown,
-        hint=f"{hint}, or select whole files with file_filter=",
+        hint=f"{hint}, or select whole files in Python with file_filter",
     )
 
 

@@ -7,7 +7,7 @@ from typing import get_args
 
 from lakehand.model import quantities
 from lakehand.model.order import CURVE_SYNONYMS, Curve
-from lakehand.model.work import ProveMode, Strategy
+from lakehand.model.work import ProveMode, ServerSideCopy, Strategy
 from lakehand.settings.setting import Setting
 
 _MIB = 2**20
@@ -198,6 +198,14 @@ COMPACTION: tuple[Setting, ...] = (
         default=False,
         help="Whether compaction adds new rows to the table's indices, in a separate commit; Lance"
         " tables only.",
+    ),
+    Setting(
+        name="server_side_copy",
+        parse=quantities.OneOf(*get_args(ServerSideCopy)),
+        default="auto",
+        help="Whether row groups are copied on the S3 server, without a download. auto: if the"
+        " store has checksums that prove the copy; always: a group that cannot be copied so fails.",
+        aliases=("copy.server-side", "serverSideCopy"),
     ),
     Setting(
         name="prove",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from lakehand.model import quantities
+from lakehand.model.secrets import parse_remote
 from lakehand.settings.setting import Setting
 
 _MIB, _GIB = 2**20, 2**30
@@ -24,8 +25,8 @@ RUNNING: tuple[Setting, ...] = (
         name="max_retries",
         parse=quantities.parse_count,
         default=3,
-        help="How many times a retryable storage error is retried, and how many lost commits of a "
-        "sink are.",
+        help="How many times a retryable storage error, or a commit of a sink that lost to another "
+        "writer, is retried.",
         aliases=("max.commit.retries", "maxRetries"),
         minimum=0,
     ),
@@ -83,7 +84,7 @@ RUNNING: tuple[Setting, ...] = (
         default="auto",
         help="Where tasks run: on Spark, or in local processes without Java. auto: on Spark if "
         "there is a session, master or remote, or if there are more than spark_above_bytes to"
-        " read.",
+        " read; rewrites of up to 16 MiB without any other process.",
     ),
     Setting(
         name="master",
@@ -93,9 +94,10 @@ RUNNING: tuple[Setting, ...] = (
     ),
     Setting(
         name="remote",
-        parse=quantities.parse_string,
+        parse=parse_remote,
         default=None,
-        help="Spark Connect URL (sc://host:port); not set: no Spark Connect.",
+        help="Spark Connect URL (sc://host:port), or env:VARIABLE or file:/path of one with a"
+        " token; not set: no Spark Connect.",
     ),
     Setting(
         name="spark_above_bytes",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import ValidationError
 from lakehand.model.quantities import format_duration, parse_auto, parse_bool
-from lakehand.model.secrets import parse_secret
+from lakehand.model.secrets import parse_remote, parse_secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -84,7 +84,7 @@ class Setting:
             parsed = self.parse(value)
         except (ValueError, TypeError, AttributeError, ArithmeticError) as error:
             reason = str(error)[:_MAX_SHOWN]
-            if self.parse is parse_secret:  # What was given may be one.
+            if self.parse in (parse_secret, parse_remote):  # What was given may be one.
                 message = f"{source}: {self.name} cannot be set to this: {reason}"
                 raise ValidationError(message, field=self.name) from None
             message = f"{source}: {self.name} cannot be set to {_shorten(value)}: {reason}"

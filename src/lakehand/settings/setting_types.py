@@ -73,6 +73,10 @@ class SettingValues:
     """Whether compaction adds new rows to the table's indices, in a separate commit; Lance
     tables only.
     """
+    server_side_copy: Literal["auto", "always", "never"]
+    """Whether row groups are copied on the S3 server, without a download. auto: if the store has
+    checksums that prove the copy; always: a group that cannot be copied so fails.
+    """
     prove: Literal["digest", "independent", "counts"]
     """How new files are proved: by rows read back, by rows read back with another decoder, or by
     row counts only. verifyIntegrity = true is digest; false is refused, because every rewrite
@@ -100,8 +104,8 @@ class SettingValues:
     checkpoint_interval: int
     """A checkpoint is due if the newest complete one is this many commits behind."""
     max_retries: int
-    """How many times a retryable storage error is retried, and how many lost commits of a sink
-    are.
+    """How many times a retryable storage error, or a commit of a sink that lost to another
+    writer, is retried.
     """
     retry_base_delay: timedelta
     """Wait before the first retry of a storage request; doubles with each further retry."""
@@ -119,12 +123,15 @@ class SettingValues:
     """
     engine: Literal["auto", "spark", "local"]
     """Where tasks run: on Spark, or in local processes without Java. auto: on Spark if there is
-    a session, master or remote, or if there are more than spark_above_bytes to read.
+    a session, master or remote, or if there are more than spark_above_bytes to read; rewrites
+    of up to 16 MiB without any other process.
     """
     master: str | None
     """Spark master URL; not set: the session's own, else local[*,3]."""
     remote: str | None
-    """Spark Connect URL (sc://host:port); not set: no Spark Connect."""
+    """Spark Connect URL (sc://host:port), or env:VARIABLE or file:/path of one with a token; not
+    set: no Spark Connect.
+    """
     spark_above_bytes: int
     """Spark is started for work that reads more than this; smaller work runs in local processes,
     unless Spark was requested. Bytes that are copied unchanged count a sixteenth.
@@ -226,7 +233,7 @@ class SettingValues:
     """How long an at-least-once sink buffers rows before it commits them."""
     write_timeout: timedelta
     """How long a call of a sink, or `flush` of a hot table, waits for a write or commit before
-    it raises WriteTimeoutError. The work goes on, and the same call waits again.
+    it raises WriteTimeoutError. The work continues; call again to wait for it.
     """
     on_backpressure: Literal["error", "wait"]
     """What a sink does with a batch if too many rows are buffered: refuse it, or block the
@@ -354,6 +361,10 @@ class RewriteSettings(TypedDict, total=False):
     """Whether compaction adds new rows to the table's indices, in a separate commit; Lance
     tables only.
     """
+    server_side_copy: Literal["auto", "always", "never"] | None
+    """Whether row groups are copied on the S3 server, without a download. auto: if the store has
+    checksums that prove the copy; always: a group that cannot be copied so fails.
+    """
     prove: Literal["digest", "independent", "counts"] | None
     """How new files are proved: by rows read back, by rows read back with another decoder, or by
     row counts only. verifyIntegrity = true is digest; false is refused, because every rewrite
@@ -391,8 +402,8 @@ class RunSettings(TypedDict, total=False):
     checkpoint_interval: int | str | None
     """A checkpoint is due if the newest complete one is this many commits behind."""
     max_retries: int | str | None
-    """How many times a retryable storage error is retried, and how many lost commits of a sink
-    are.
+    """How many times a retryable storage error, or a commit of a sink that lost to another
+    writer, is retried.
     """
     retry_base_delay: timedelta | str | None
     """Wait before the first retry of a storage request; doubles with each further retry."""
@@ -410,12 +421,15 @@ class RunSettings(TypedDict, total=False):
     """
     engine: Literal["auto", "spark", "local"] | None
     """Where tasks run: on Spark, or in local processes without Java. auto: on Spark if there is
-    a session, master or remote, or if there are more than spark_above_bytes to read.
+    a session, master or remote, or if there are more than spark_above_bytes to read; rewrites
+    of up to 16 MiB without any other process.
     """
     master: str | None
     """Spark master URL; not set: the session's own, else local[*,3]."""
     remote: str | None
-    """Spark Connect URL (sc://host:port); not set: no Spark Connect."""
+    """Spark Connect URL (sc://host:port), or env:VARIABLE or file:/path of one with a token; not
+    set: no Spark Connect.
+    """
     spark_above_bytes: int | str | None
     """Spark is started for work that reads more than this; smaller work runs in local processes,
     unless Spark was requested. Bytes that are copied unchanged count a sixteenth.
@@ -537,7 +551,7 @@ class WritingSettings(TypedDict, total=False):
     """How long an at-least-once sink buffers rows before it commits them."""
     write_timeout: timedelta | str | None
     """How long a call of a sink, or `flush` of a hot table, waits for a write or commit before
-    it raises WriteTimeoutError. The work goes on, and the same call waits again.
+    it raises WriteTimeoutError. The work continues; call again to wait for it.
     """
     on_backpressure: Literal["error", "wait"] | None
     """What a sink does with a batch if too many rows are buffered: refuse it, or block the

@@ -124,7 +124,7 @@ WRITING: tuple[Setting, ...] = (
         parse=parse_duration,
         default=timedelta(seconds=30),
         help="How long a call of a sink, or `flush` of a hot table, waits for a write or commit "
-        "before it raises WriteTimeoutError. The work goes on, and the same call waits again.",
+        "before it raises WriteTimeoutError. The work continues; call again to wait for it.",
         aliases=("write.timeout", "writeTimeout"),
         aliases_by_unit=(("write.timeout.ms", "ms"),),
         minimum=timedelta(seconds=5),

@@ -55,6 +55,8 @@ _VARIABLES = {setting.environment for setting in SETTINGS}
 _OTHER_VARIABLES = tuple(
     _PREFIX + name for name in ("ALLOW_SKIPS", "BENCH_", "CONFIG", "GOLDEN", "SOAK_", "TEST")
 )
+#: The catalog of names without one, and secrets, which configurations name as they like.
+_ENDS_OF_OTHERS = ("_CATALOG", "_TOKEN", "_SECRET", "_PASSWORD", "_KEY")
 _reported: set[str] = set()
 _logger = get_logger(__name__)
 
@@ -103,7 +105,7 @@ def _by_canonical_name(call: Mapping[str, Any]) -> dict[str, Any]:
 def _own_variables() -> dict[str, str]:
     own = {name: value for name, value in os.environ.items() if name.startswith(_PREFIX)}
     for name in own.keys() - _VARIABLES - _reported:
-        if not name.startswith(_OTHER_VARIABLES):
+        if not name.startswith(_OTHER_VARIABLES) and not name.endswith(_ENDS_OF_OTHERS):
             _reported.add(name)
             _report_unknown(name)
     return own

@@ -26,6 +26,7 @@ from lakehand.parquet.dictionaries import without_dictionaries
 from lakehand.sorting.sort_keys import SortKeys, search_numbers
 from lakehand.storage.objects import fetch_ahead
 from lakehand.storage.scratch import SpoolFile
+from lakehand.temporary import scratch_errors, scratch_root
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -351,7 +352,9 @@ class RangeSpool:
         self._spilled = [array("Q") for _ in range(ranges)]
         self._memory_left = _waiting_bytes(limits)
         self._known: pa.Schema | None = None
-        descriptor, path = mkstemp(prefix="lakehand-sort-", dir=limits.scratch_directory)
+        place = Path(scratch_root(limits.scratch_directory), "lakehand-sort-")
+        with scratch_errors(place, "no file to sort rows can be created"):
+            descriptor, path = mkstemp(prefix=place.name, dir=place.parent)
         os.close(descriptor)
         self._file = SpoolFile(Path(path), most_bytes=limits.scratch_bytes // _DISK_SHARE)
         # Reads into Arrow's memory, which is returned to the system, unlike Python's.
