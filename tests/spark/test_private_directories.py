@@ -2,41 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
-import subprocess
-import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from support import scenarios
+
 pytestmark = pytest.mark.spark
-PROGRAM = """
-import json, os
-os.umask(0o022)
-from lakehand.engine.session import open_session
-from lakehand.settings import Settings
-
-spark, _ = open_session(Settings({"master": "local[1]"}, environment={}))
-spark.sparkContext.parallelize([(1, 2)]).groupByKey().collect()
-manager = spark._jvm.org.apache.spark.SparkEnv.get().blockManager().diskBlockManager()
-places = [str(place) for place in manager.localDirs()]
-print(json.dumps([places, [len(files) for _, _, files in os.walk(places[0])]]))
-spark.stop()
-"""
 
 
-def test_no_other_user_can_enter_where_spark_shuffles(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-        capture_output=True,
-        check=True,
-        timeout=240,
-    )
-    (place,), files = json.loads(done.stdout.splitlines()[-1])
-    assert sum(files) > 0, "nothing was shuffled"
-    own = tmp_path / f"lakehand-{os.geteuid()}"
-    assert Path(place).is_relative_to(own)
+@pytest.mark.only_on("spark")
+def test_no_other_user_can_enter_where_spark_shuffles(host):
+    files = host.call(scenarios.shuffle_and_find_files)
+
+    own = Path(tempfile.gettempdir(), f"lakehand-{os.geteuid()}")
+    assert files, "nothing was shuffled"
+    assert all(Path(file).is_relative_to(own) for file in files)
     assert stat.S_IMODE(own.stat().st_mode) == 0o700

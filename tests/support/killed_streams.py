@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 _PATIENCE_SECONDS = 300
+_SHOWN_CHARACTERS = 6_000
 SCHEMA = "id LONG, part STRING, at TIMESTAMP"
 
 
@@ -91,7 +92,8 @@ def run_killed_stream(
 
 
 def _run_driver(work: dict[str, Any], environment: Mapping[str, str], seconds: float) -> int:
-    with (Path(work["folder"]) / "driver.log").open("ab") as log:
+    path = Path(work["folder"]) / "driver.log"
+    with path.open("ab") as log:
         done = subprocess.run(
             [sys.executable, "-m", "support.killed_streams", json.dumps(work)],
             env={**environment, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "TZ": "UTC"},
@@ -100,6 +102,9 @@ def _run_driver(work: dict[str, Any], environment: Mapping[str, str], seconds: f
             timeout=seconds,
             check=False,
         )
+    if done.returncode > 0:
+        # Shown by a test that did not expect it.
+        print(path.read_text(errors="replace")[-_SHOWN_CHARACTERS:])
     return done.returncode
 
 
@@ -209,7 +214,7 @@ def _end_of(query: Any) -> str:
 
 def main() -> None:
     work = json.loads(sys.argv[1])
-    spark, _ = open_session(Settings({"master": "local[2]"}))
+    spark, _ = open_session(Settings({"master": "local[2,4]"}))
     if "steps" in work:
         _run_steps(spark, work)
     else:

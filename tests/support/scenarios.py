@@ -121,6 +121,18 @@ def explain_secret_work(runner: Any, secret: str) -> tuple[str, bytes, int]:
     return printed.getvalue(), shipped, job.outcomes[0]["result"]["length"]
 
 
+def shuffle_and_find_files(runner: Any) -> list[str]:
+    """Return the files that Spark has written after a shuffle."""
+    spark = runner._session()
+    spark.range(100).repartition(2).count()
+    manager = spark._jvm.org.apache.spark.SparkEnv.get().blockManager().diskBlockManager()
+    return [str(file) for place in manager.localDirs() for file in _files_in(Path(str(place)))]
+
+
+def _files_in(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
 def open_a_session_as_users_do(_runner: Any) -> None:
     """Start Spark without what lakehand sets; the runner finds the session, as it is active."""
     from pyspark.sql import SparkSession
