@@ -26,14 +26,7 @@ from lakehand.errors import (
     WriterCollisionError,
 )
 from lakehand.hot import HotTable, HotTier
-from support.hot_tables import SCHEMA, cold_pairs, hot_table, pairs, rows, segments
-
-
-def wait_until(condition, seconds=60.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.01)
+from support.hot_tables import SCHEMA, cold_pairs, hot_table, pairs, rows, segments, wait_until
 
 
 def test_rows_are_seen_before_they_are_flushed(tmp_path):

@@ -41,9 +41,17 @@ class Round:
     moment: float
     #: If given, it happens shortly after this number of named steps: most of a verb is its start.
     after_steps: int | None = None
+    #: How often it is called again after it was killed, to be killed at another moment.
+    again: int = 0
     #: Blocks appended before the verb starts, and while it runs.
     before: tuple[int, ...] = ()
     meanwhile: tuple[int, ...] = ()
+
+    def repeated(self, number: int) -> Round:
+        """Return the same call for the `number`-th time; writers append only beside the first."""
+        moment = (self.moment + 0.41 * number) % 1.15
+        steps = None if self.after_steps is None else 1 + (self.after_steps + 7 * number) % 24
+        return replace(self, moment=moment, after_steps=steps, meanwhile=())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,9 +123,12 @@ class _Drawing:
             fates = ["kill"] * 9 + ["kill-tree"]
         # A driver of Spark is asked for its end, not for its steps.
         is_timed = self._kind == "spark" or self._chance.random() < 0.5
+        # A second append would be other rows; sinks and hot tables go on by themselves.
+        is_repeated = verb.name not in {"append", "sink", "hot"}
         return Round(
             verb=verb,
             fate=self._chance.choice(fates),
+            again=self._chance.choice([0, 2, 5, 8]) if is_repeated else 0,
             moment=self._chance.uniform(0, 1.15),
             after_steps=None if is_timed else self._chance.randrange(1, 25),
             before=before,

@@ -23,6 +23,7 @@ _MASTER = "local-cluster[2,1,1024]"
 _SESSION = {"spark.deploy.maxExecutorRetries": "-1"}
 _END_SECONDS = 240.0
 _EXECUTOR, _WORKER = "executor", "Python worker"
+_WORKER_SHARE = 0.8
 
 
 def perform(runner: SparkRunner, place: Place, verb: Verb) -> dict[str, Any]:
@@ -81,7 +82,10 @@ class SparkDriver:
         ]
         if not found:
             return None
-        role, process = self.chance.choice(found)
+        workers = [one for one in found if one[0] == _WORKER]
+        # An executor takes seconds to start again.
+        chosen = workers if workers and self.chance.random() < _WORKER_SHARE else found
+        role, process = self.chance.choice(chosen)
         try:
             process.kill()
         except psutil.NoSuchProcess:

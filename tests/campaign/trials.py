@@ -138,9 +138,13 @@ class Subject:
         for number, one in enumerate(self.trial.rounds):
             self._append(one.before)
             place = replace(self.place, limits=self._limits()) if self._is_short() else self.place
-            if place.fault_seed is not None:
-                place = replace(place, fault_seed=self.trial.seed * 100 + number)
-            self._run_verb(one, place)
+            for repetition in range(1 + one.again):
+                if place.fault_seed is not None:
+                    seed = self.trial.seed * 10_000 + number * 100 + repetition
+                    place = replace(place, fault_seed=seed)
+                ended = self._run_verb(one.repeated(repetition) if repetition else one, place)
+                if ended.outcome != "killed" and ended.lost is None:
+                    break
             if number % 3 == 2:
                 self._check(f"round {number} ({one.verb.name}, {one.fate})")
         self._check("the last round")
@@ -177,7 +181,7 @@ class Subject:
             else:
                 return
 
-    def _run_verb(self, one: Round, place: Place) -> None:
+    def _run_verb(self, one: Round, place: Place) -> Ended:
         def meanwhile() -> None:
             for block in one.meanwhile:
                 self._append_one(block)
@@ -201,6 +205,7 @@ class Subject:
             self._finish_sink(one.verb)
         if one.verb.name == "hot":
             self._finish_hot(before, one, ended)
+        return ended
 
     def _count(self, one: Round, ended: Ended) -> None:
         self.counts["operations"] += 1

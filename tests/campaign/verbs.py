@@ -242,7 +242,7 @@ def _draw_faults(place: Place) -> list[Fault]:
             times=chance.choice([1, 1, 2, 5]),
             key=chance.choice(["*", "*", "*.parquet", "_delta_log/*", "_lakehand/*"]),
         )
-        for _ in range(chance.choice([1, 2, 3]))
+        for _ in range(chance.choice([1, 3, 6]))
     ]
 
 

@@ -24,9 +24,14 @@ def bench(tmp_path):
         yield made
 
 
+def short_trial(kind):
+    trial = draw_trial(kind, 3, rounds=3)
+    return replace(trial, rounds=tuple(replace(one, again=0) for one in trial.rounds))
+
+
 @pytest.mark.parametrize("kind", ["local", "faults", "power", "disk"])
 def test_a_short_trial_finds_all_rows(bench, kind):
-    counts = bench.run(draw_trial(kind, 3, rounds=3))
+    counts = bench.run(short_trial(kind))
 
     assert counts["operations"] >= 3
     assert counts["rows_compared"] > 0
@@ -34,7 +39,7 @@ def test_a_short_trial_finds_all_rows(bench, kind):
 
 @pytest.mark.server
 def test_a_short_trial_on_s3_finds_all_rows(bench, s3_server):
-    assert bench.run(draw_trial("s3", 3, rounds=3))["faults"] > 0
+    assert bench.run(short_trial("s3"))["faults"] > 0
 
 
 @pytest.mark.parametrize(
@@ -80,6 +85,34 @@ def test_a_trial_is_the_same_after_it_was_stored():
         assert trial != draw_trial(kind, 6)
 
 
+def test_a_killed_call_is_made_again_and_killed_at_another_moment(bench, monkeypatch):
+    """Its writers append once; an append that is made again would be other rows."""
+    seen, run = [], Subject._run_verb
+
+    def run_and_note(self, one, place):
+        seen.append(one)
+        return run(self, one, place)
+
+    monkeypatch.setattr(Subject, "_run_verb", run_and_note)
+    one = Round(
+        verb=Verb(name="upsert", blocks=(0, 1), value=3),
+        fate="kill",
+        moment=0.0,
+        after_steps=1,
+        again=3,
+        before=(0,),
+        meanwhile=(2,),
+    )
+    counts = bench.run(Trial(kind="local", seed=1, traits=(), rounds=(one,)))
+
+    assert counts["kills"] >= len(seen) - 1
+    assert [len(repeated.meanwhile) for repeated in seen] == [1] + [0] * (len(seen) - 1)
+    assert len({repeated.moment for repeated in seen}) == len(seen) > 1
+    drawn = draw_trial("local", 1, rounds=200).rounds
+    assert {one.again for one in drawn if one.verb.name in {"append", "sink", "hot"}} == {0}
+    assert max(one.again for one in drawn) > 5
+
+
 @contextmanager
 def losing_a_row(subject):
     """Delete a row that the model does not know of, as a defect of a verb would."""
@@ -95,7 +128,7 @@ def lossy(bench, monkeypatch):
     def run_and_lose(self, one, place):
         if one.verb.name == "checkpoint":
             self.shortage = lambda: losing_a_row(self)
-        run(self, one, place)
+        return run(self, one, place)
 
     monkeypatch.setattr(Subject, "_run_verb", run_and_lose)
     return bench

@@ -6,18 +6,17 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 import lakehand.hot
 from lakehand.errors import HotTierError
 from lakehand.hot.journal import _Ticket
-from support.hot_tables import hot_table, rows
+from lakehand.hot.segments import Kind
+from support.hot_tables import hot_table, rows, wait_until
 
 CODE = str(Path(lakehand.hot.__file__).parent)
 QUIET = {"hot_refresh_interval": "1h", "hot_flush_age": "1h"}
@@ -100,7 +99,7 @@ def test_who_shares_a_write_with_a_thread_that_is_interrupted_is_told_so(tmp_pat
         except HotTierError as error:
             told.append(error.hint)
 
-    journal._writer = _Ticket(pa.py_buffer(b""))  # the next change has to wait
+    journal._writer = _Ticket(Kind.ROWS, list, 0)  # the next change has to wait
     thread = threading.Thread(target=append)
     thread.start()
     wait_until(lambda: journal._waiting)
@@ -222,13 +221,6 @@ def test_a_flush_that_is_interrupted_is_made_again(tmp_path, key, stride):
 def press_when(condition):
     wait_until(condition)
     os.kill(os.getpid(), signal.SIGINT)
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + 100
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 # A file that nobody has a name for any more is closed when it is forgotten.

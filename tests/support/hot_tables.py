@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import lakehand
 from lakehand.hot import HotTable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 SCHEMA = pa.schema([("id", pa.int64()), ("value", pa.string())])
 
@@ -27,6 +28,14 @@ def hot_table(folder: Path | str, **options: Any) -> HotTable:
     options.setdefault("hot_refresh_interval", "0s")
     options.setdefault("schema", SCHEMA)
     return HotTable(Path(folder) / "table", log=Path(folder) / "log", **options)
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 100.0) -> None:
+    """Return when something is so."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.01)
 
 
 def pairs(table: pa.Table) -> list[tuple[int, str]]:

@@ -40,11 +40,13 @@ class Oracle:
         self._log = scratch / "oracle.log"
         self._tables = scratch / "tables"
         self._made: dict[Hashable, Path] = {}
-        environment = {**unmeasured(), "TZ": "UTC", "PYSPARK_PYTHON": sys.executable}
+        # Its PySpark is the one that delta-spark needs, whichever the tests run with.
+        python = os.environ.get("LAKEHAND_ORACLE_PYTHON", sys.executable)
+        environment = {**unmeasured(), "TZ": "UTC", "PYSPARK_PYTHON": python}
         server = Path(__file__).with_name("oracle_server.py")
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, str(server), str(scratch)],
+                [python, str(server), str(scratch)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

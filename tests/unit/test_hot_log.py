@@ -26,6 +26,7 @@ from lakehand.hot.journal import Journal
 from lakehand.hot.ownership import DirectoryLock, claim
 from lakehand.hot.segments import Kind, create_segment, decode, encode
 from lakehand.hot.write_ahead_log import WriteAheadLog
+from support.hot_tables import wait_until
 
 SMALL, LARGE = 4096, 2**20
 
@@ -41,6 +42,10 @@ def open_log(folder, *, committed=-1, segment_bytes=LARGE, syncs=True):
 
 def encoded(*numbers):
     return encode([pa.record_batch({"id": list(numbers)})])
+
+
+def put(journal, number):
+    return journal.commit(Kind.ROWS, lambda: encoded(number), reserved=0)
 
 
 def content(*numbers):
@@ -431,9 +436,7 @@ def test_many_changes_share_one_sync(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fdatasync", slow)
     seen = []
     journal = Journal(log, seen.extend, last=0)
-    threads = [
-        threading.Thread(target=journal.commit, args=(Kind.ROWS, encoded(n))) for n in range(30)
-    ]
+    threads = [threading.Thread(target=put, args=(journal, n)) for n in range(30)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -456,7 +459,7 @@ def test_callers_of_the_last_group_are_waited_for(tmp_path, monkeypatch):
 
     def commit():
         for number in range(6):
-            journal.commit(Kind.ROWS, encoded(number))
+            put(journal, number)
 
     threads = [threading.Thread(target=commit) for _ in range(4)]
     for thread in threads:
@@ -473,7 +476,7 @@ def test_a_lone_caller_waits_for_nobody(tmp_path, monkeypatch):
     monkeypatch.setattr(Journal, "_wait_for_others", lambda *_: pytest.fail("it waits"))
     journal = Journal(log, lambda _: None, last=0)
 
-    assert [journal.commit(Kind.ROWS, encoded(n)) for n in range(3)] == [1, 2, 3]
+    assert [put(journal, n) for n in range(3)] == [1, 2, 3]
 
 
 _TEXT = pa.dictionary(pa.int8(), pa.string())
@@ -509,6 +512,49 @@ def test_changes_are_encoded_as_arrow_does_it(kind, values):
     assert decode(found.content).equals(found.rows, check_metadata=True)
 
 
+def test_a_change_that_cannot_be_encoded_fails_alone(tmp_path):
+    """The thread that writes encodes for all: what is wrong with one is told to its caller."""
+    log, _ = open_log(tmp_path)
+    seen, used, told = [], [100], []
+    journal = Journal(
+        log,
+        seen.extend,
+        last=0,
+        reserve=used.append,
+        release=lambda size: used.append(-size),
+    )
+    first = threading.Event()
+
+    def hold():
+        first.wait(20)
+        return encoded(0)
+
+    def fail():
+        try:
+            journal.commit(Kind.ROWS, lambda: 1 // 0, reserved=100)
+        except ZeroDivisionError as error:
+            told.append(error)
+
+    holder = threading.Thread(target=journal.commit, args=(Kind.ROWS, hold), kwargs={"reserved": 0})
+    holder.start()
+    wait_until(lambda: journal._group)
+    threads = [threading.Thread(target=put, args=(journal, n)) for n in (1, 2)]
+    threads.insert(1, threading.Thread(target=fail))
+    for number, thread in enumerate(threads, 1):
+        thread.start()
+        wait_until(lambda: len(journal._waiting) == number)  # noqa: B023  it is over in this turn
+    first.set()
+    for thread in (holder, *threads):
+        thread.join()
+    log.close()
+
+    assert len(told) == 1
+    assert [entry.rows["id"].to_pylist() for entry in seen] == [[0], [1], [2]]
+    assert sum(used) == sum(entry.bytes for entry in seen)
+    replayed = [(sequence, found) for _, sequence, found in open_log(tmp_path)[1]]
+    assert replayed == [(entry.sequence, entry.rows["id"].to_pylist()) for entry in seen]
+
+
 def test_everybody_in_a_group_is_told_that_it_failed(tmp_path, monkeypatch):
     log, _ = open_log(tmp_path)
     journal = Journal(log, lambda _: None, last=0)
@@ -517,7 +563,7 @@ def test_everybody_in_a_group_is_told_that_it_failed(tmp_path, monkeypatch):
 
     def commit():
         try:
-            journal.commit(Kind.ROWS, encoded(1))
+            put(journal, 1)
         except HotLogError as error:
             failures.append(error)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 import warnings
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from lakehand.catalogs import open_named_store
@@ -27,16 +28,20 @@ from lakehand.schema.arrow_input import batches_of
 from lakehand.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
 
     import pyarrow as pa
 
     from lakehand.hot.layers import Memtable
+    from lakehand.hot.segments import Encoded
     from lakehand.model.reports import OperationReport
     from lakehand.settings.setting_types import CompactSettings, CreateSettings
     from lakehand.storage import Store
+
+#: Larger changes are encoded by the threads that bring them, several at once.
+_SMALL_CHANGE_BYTES = 16 * 1024
 
 
 class HotTable:
@@ -172,11 +177,16 @@ class HotTable:
         SchemaMismatchError if rows do not fit the table, BackpressureError if there is no memory
         for them in time.
         """
-        cold = self._parts.cold
-        batches = [cold.fit(batch, is_whole=bool(self._key)) for batch in batches_of(data)]
+        parts, batches, is_whole = self._parts, list(batches_of(data)), bool(self._key)
+
+        def encoded() -> Encoded:
+            return encode([parts.cold.fit(batch, is_whole=is_whole) for batch in batches])
+
         if not any(batch.num_rows for batch in batches):
-            return self._parts.layers.sequence
-        return self._take(Kind.ROWS, batches)
+            for batch in batches:
+                parts.cold.fit(batch, is_whole=is_whole)
+            return parts.layers.sequence
+        return self._take(Kind.ROWS, batches, encoded)
 
     def upsert(self, data: Any) -> int:
         """Replace rows with the same keys, or add new ones: see `append`."""
@@ -193,7 +203,8 @@ class HotTable:
         rows = self._keys_of(keys)
         if not rows.num_rows:
             return self._parts.layers.sequence
-        return self._take(Kind.DELETED_KEYS, rows.to_batches())
+        batches = rows.to_batches()
+        return self._take(Kind.DELETED_KEYS, batches, partial(encode, batches))
 
     def _keys_of(self, keys: Any) -> pa.Table:
         schema = self._parts.cold.schema
@@ -211,15 +222,19 @@ class HotTable:
             message = f"{verb} needs a key: the hot table of {self.url} was opened without one"
             raise ValidationError(message, field="key")
 
-    def _take(self, kind: Kind, batches: Sequence[pa.RecordBatch]) -> int:
-        parts, encoded = self._parts, encode(batches)
-        budget = self._flusher.budget
+    def _take(
+        self, kind: Kind, batches: Sequence[pa.RecordBatch], encoded: Callable[[], Encoded]
+    ) -> int:
+        size = sum(batch.nbytes for batch in batches)
+        if size > _SMALL_CHANGE_BYTES:
+            made = encoded()
+            size, encoded = made.content.size, lambda: made
         try:
-            budget.take(encoded.content.size, wait_seconds=self._wait_seconds)
+            self._flusher.budget.take(size, wait_seconds=self._wait_seconds)
         except BackpressureError as error:
             raise error from self.last_error
         # If this is interrupted, another thread may take the change: the journal frees its memory.
-        return parts.journal.commit(kind, encoded)
+        return self._parts.journal.commit(kind, encoded, reserved=size)
 
     # Reading
 

@@ -1,9 +1,13 @@
 """Group commit of changes: logged in groups, then visible, all in one order.
 
-A caller that finds no other thread writing writes all waiting changes, with one sync of the disk,
-and the other callers wait for it. Then the turn goes to the first of those that came since. It
-waits for the callers of the last group to come back, for half as long as a sync takes at most. So
-the slower the disk is, the more changes share a sync, and a lone caller never waits.
+A caller that finds no other thread writing encodes and writes all waiting changes, with one sync of
+the disk, and the other callers wait for it. Then the turn goes to the first of those that came
+since. It waits for the callers of the last group to come back, for half as long as a sync takes at
+most. So the slower the disk is, the more changes share a sync, and a lone caller never waits.
+
+One thread encodes for all, because Arrow releases the interpreter's lock several times for each
+change: threads that encode at the same time take it from each other, which costs more than the
+encoding.
 
 The thread that writes may be interrupted at any place. Changes that are in the log become visible
 even then, so that memory and log hold the same; and the turn to write is always passed on.
@@ -36,10 +40,14 @@ _LONGEST_WAIT_SECONDS = 1e-3
 class _Ticket:
     """A change that a caller waits for."""
 
-    __slots__ = ("content", "entry", "failure", "is_done", "signal")
+    __slots__ = ("content", "encode", "entry", "failure", "is_done", "kind", "reserved", "signal")
 
-    def __init__(self, content: pa.Buffer) -> None:
-        self.content = content
+    def __init__(self, kind: Kind, encode: Callable[[], Encoded], reserved: int) -> None:
+        self.kind, self.encode = kind, encode
+        #: Memory that was taken for the change.
+        self.reserved = reserved
+        #: Both are there when the change is encoded.
+        self.content: pa.Buffer | None = None
         self.entry: Entry | None = None
         self.is_done = False
         self.failure: BaseException | None = None
@@ -63,16 +71,18 @@ class Journal:
         publish: Callable[[Sequence[Entry]], None],
         *,
         last: int,
-        on_refused: Callable[[int], None] = lambda _: None,
+        reserve: Callable[[int], None] = lambda _: None,
+        release: Callable[[int], None] = lambda _: None,
     ) -> None:
         """`log` is None where nothing is kept. `last` is the newest sequence that was given.
 
-        What was published once may be published again, which is to change nothing. `on_refused` is
-        told the size of each change that was not taken.
+        What was published once may be published again, which is to change nothing. `reserve` and
+        `release` count memory: what an encoded change takes more or less than its caller has
+        reserved, and what changes that were not taken had reserved.
         """
         self._log = log
         self._publish = publish
-        self._on_refused = on_refused
+        self._reserve, self._release = reserve, release
         self._last = last
         # Entered by itself: a thread interrupted while it leaves a condition may keep its lock.
         self._lock = threading.Lock()
@@ -88,16 +98,19 @@ class Journal:
         self._gate = threading.Lock()
         self._is_closed = False
 
-    def commit(self, kind: Kind, encoded: Encoded) -> int:
+    def commit(self, kind: Kind, encode: Callable[[], Encoded], *, reserved: int) -> int:
         """Log a change, make it visible, and return its sequence.
 
-        Raises as `WriteAheadLog.write` does. A caller that is interrupted does not know whether the
-        change was taken; it is both in the log and visible, or neither.
+        `encode` returns the change; the thread that writes it calls it, which may be another one.
+        `reserved` is the memory that the caller has taken for the change.
+
+        Raises what `encode` raises, and as `WriteAheadLog.write` does. A caller that is interrupted
+        does not know whether the change was taken; it is both in the log and visible, or neither.
         """
         ticket = None
         try:
-            ticket = _Ticket(encoded.content)
-            sequence = self._queue(ticket, kind, encoded.rows)
+            ticket = _Ticket(kind, encode, reserved)
+            self._queue(ticket)
             while not ticket.is_done:
                 if self._writer is ticket:
                     self._write_as(ticket)
@@ -105,26 +118,23 @@ class Journal:
                     ticket.signal.acquire()
         except BaseException as error:
             if ticket is None:
-                self._on_refused(encoded.content.size)
+                self._release(reserved)
             else:
                 self._leave(ticket, error)
             raise
         if ticket.failure is not None:
             raise ticket.failure
-        return sequence
+        return _entry(ticket).sequence
 
-    def _queue(self, ticket: _Ticket, kind: Kind, rows: pa.Table) -> int:
+    def _queue(self, ticket: _Ticket) -> None:
         with self._gate, self._lock:
             if self._is_closed:
                 raise HotTierError("the hot table was closed; nothing of this change was taken")
-            self._last = sequence = self._last + 1
-            ticket.entry = Entry(sequence, kind, rows, ticket.content.size)
             self._waiting.append(ticket)
             if self._writer is None:
                 self._writer = ticket
             elif len(self._waiting) == self._expected:
                 self._writer.wake()
-        return sequence
 
     def _write_as(self, ticket: _Ticket) -> None:
         """Write all that waits, as it is the turn of `ticket`, and pass the turn on."""
@@ -132,15 +142,43 @@ class Journal:
             self._wait_for_others(ticket)
         with self._lock:
             self._group, self._waiting = self._waiting, []
-        entries = [_entry(member) for member in self._group]
-        if self._log is not None:
-            started = time.perf_counter()
-            pairs = zip(entries, self._group, strict=True)
-            self._log.write([(entry.kind, entry.sequence, m.content) for entry, m in pairs])
-            self._write_seconds = time.perf_counter() - started
-        self._publish(entries)
+        for member in self._group:
+            self._encode(member)
+        if entries := self._entries():
+            self._write(entries)
+            self._publish(entries)
         self._expected = len(self._group) + len(self._waiting)
         self._pass_on(ticket, None)
+
+    def _encode(self, member: _Ticket) -> None:
+        """Encode and number a change; what that raises is for its caller alone."""
+        try:
+            content, rows = member.encode()
+        except Exception as error:  # noqa: BLE001  raised in the thread of the caller
+            member.failure = error
+            return
+        more = content.size - member.reserved
+        if more > 0:
+            self._reserve(more)
+        member.reserved = content.size
+        if more < 0:
+            self._release(-more)
+        self._last += 1
+        member.content = content
+        member.entry = Entry(self._last, member.kind, rows, content.size)
+
+    def _entries(self) -> list[Entry]:
+        """Return the changes of the group that could be encoded."""
+        return [member.entry for member in self._group if member.entry is not None]
+
+    def _write(self, entries: Sequence[Entry]) -> None:
+        if self._log is None:
+            return
+        started = time.perf_counter()
+        contents = [member.content for member in self._group if member.content is not None]
+        pairs = zip(entries, contents, strict=True)
+        self._log.write([(entry.kind, entry.sequence, content) for entry, content in pairs])
+        self._write_seconds = time.perf_counter() - started
 
     def _wait_for_others(self, ticket: _Ticket) -> None:
         """Let callers of the last group join this one: they wait for a sync anyway."""
@@ -156,7 +194,7 @@ class Journal:
         with self._lock:
             if not ticket.is_done and ticket not in self._group:
                 self._waiting = [other for other in self._waiting if other is not ticket]
-                self._on_refused(ticket.content.size)
+                self._release(ticket.reserved)
             if self._writer is not ticket:
                 # The thread that writes the change tells the outcome. It may have got the turn from
                 # this one, and be asleep.
@@ -167,10 +205,11 @@ class Journal:
 
     def _settle(self, error: BaseException) -> BaseException | None:
         """Make the group visible if the log has it; else return what its members are told."""
-        entries, log = [_entry(member) for member in self._group], self._log
-        if not entries:
+        entries, log = self._entries(), self._log
+        is_encoded = all(member.entry or member.failure for member in self._group)
+        if is_encoded and not entries:
             return None
-        if log is not None and log.sequence < entries[-1].sequence:
+        if not is_encoded or (log is not None and log.sequence < entries[-1].sequence):
             return error if isinstance(error, Exception) else _interrupted(log, error)
         try:
             self._publish(entries)
@@ -188,9 +227,11 @@ class Journal:
         """
         with self._lock:
             for member in self._group:
-                if failure is not None and not member.is_done:
-                    self._on_refused(member.content.size)
-                member.failure, member.is_done = failure, True
+                if not member.is_done:
+                    member.failure = member.failure or failure
+                    if member.failure is not None:
+                        self._release(member.reserved)
+                member.is_done = True
                 member.wake()
             if self._writer is ticket:
                 following = self._waiting[0] if self._waiting else None
@@ -216,13 +257,13 @@ class Journal:
 
 def _entry(ticket: _Ticket) -> Entry:
     if ticket.entry is None:
-        raise HotTierError("a change was to be written before it had a number")
+        raise HotTierError("a change was acknowledged before it had a number")
     return ticket.entry
 
 
-def _interrupted(log: WriteAheadLog, error: BaseException) -> HotTierError:
+def _interrupted(log: WriteAheadLog | None, error: BaseException) -> HotTierError:
     """Return what is told to those whose change was written by a thread that was interrupted."""
-    failure = log.failure() or HotTierError(
+    failure = (log.failure() if log is not None else None) or HotTierError(
         "the thread that was writing this change together with its own was interrupted",
         hint="nothing of the change was taken; try again",
     )

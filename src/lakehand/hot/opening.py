@@ -222,7 +222,8 @@ def _assemble(
         layers.publish(entries, epoch=None if log is None else log.epoch, now=now())
         flusher.note_changes()
 
-    journal = Journal(log, publish, last=last, on_refused=flusher.budget.release)
+    budget = flusher.budget
+    journal = Journal(log, publish, last=last, reserve=budget.force, release=budget.release)
     return Opened(
         cold=cold,
         layers=layers,
