@@ -41,6 +41,7 @@ LAYER_OF = {package: layer for layer, packages in enumerate(LAYERS) for package 
 ADAPTER_LAYERS = {
     "formats/delta": (
         ("protocol",),
+        ("log.short_log",),
         ("log.log_source", "read.projection"),
         ("statistics.bounds", "statistics.merge"),
         ("checkpoints.files", "checkpoints.last_checkpoint", "checkpoints.checkpoint_rows"),

@@ -11,12 +11,13 @@ from lakehand.formats.delta.checkpoints.content import expired_tombstones_ms
 from lakehand.formats.delta.log.listing import CheckpointFiles, LogSegment, find_segment, list_log
 from lakehand.formats.delta.log.log_source import LogSource, open_log_source
 from lakehand.formats.delta.log.log_state import LogState, fold
-from lakehand.formats.delta.log.replay import FileKind, live_relation
+from lakehand.formats.delta.log.replay import live_relation
 from lakehand.model.quantities import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
+    from lakehand.formats.delta.log.short_log import FileKind
     from lakehand.formats.delta.protocol.actions import Protocol
     from lakehand.storage import Store
 

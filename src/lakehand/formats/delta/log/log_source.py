@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from lakehand.duckdb_pool import connect
 from lakehand.errors import CorruptFileError, CorruptLogError, ObjectNotFoundError, UnsafePathError
 from lakehand.expressions.literals import quote_string
+from lakehand.formats.delta.log.short_log import MOST_BYTES, VERSION, Action, parse_lines
 from lakehand.formats.delta.protocol.actions import checked_action, load_json, parse_commit
 from lakehand.formats.delta.protocol.names import LOG_DIRECTORY, commit_key, sidecar_key
 from lakehand.parquet.columns import quoted_list
@@ -80,7 +81,6 @@ _SMALL_BYTES = 2**20
 _FILES_AT_A_TIME = 256
 #: Contents of commits that are kept for each store in use.
 _MAX_KNOWN_BYTES = 16 * 2**20
-_VERSION = "lakehandVersion"
 _USUAL_LINE_BYTES = 16 * 2**20
 
 
@@ -94,6 +94,8 @@ class LogLines:
     files: Mapping[Path, int]
     #: What `merged` was made of.
     sources: tuple[ReplayedFile, ...]
+    #: The actions of all lines, if they are few and all as usual; else None.
+    actions: Sequence[Action] | None
 
     def __bool__(self) -> bool:
         return self.merged is not None or bool(self.files)
@@ -103,8 +105,8 @@ class LogLines:
         names = ", ".join(columns)
         parts = []
         if self.merged is not None:
-            read = _read_json([self.merged], {**columns, _VERSION: "BIGINT"})
-            parts.append(f"SELECT {_VERSION} AS version, {names} FROM {read}")
+            read = _read_json([self.merged], {**columns, VERSION: "BIGINT"})
+            parts.append(f"SELECT {VERSION} AS version, {names} FROM {read}")
         if self.files:
             read = _read_json(list(self.files), columns)
             versions = ", ".join(f"({quote_string(str(p))}, {v})" for p, v in self.files.items())
@@ -123,11 +125,17 @@ def gather_lines(store: Store, files: LogFiles, replayed: Sequence[ReplayedFile]
     small = tuple(file for file in replayed if file.bytes <= _SMALL_BYTES)
     large = [file for file in replayed if file.bytes > _SMALL_BYTES]
     paths = files.bring([file.key for file in large])
+    merged = _merge(store, small, files.scratch / "lines.ndjson") if small else None
     return LogLines(
-        merged=_merge(store, small, files.scratch / "lines.ndjson") if small else None,
+        merged=merged,
         files={path: file.version for path, file in zip(paths, large, strict=True)},
         sources=small,
+        actions=None if merged is None or large else _actions_in(merged),
     )
+
+
+def _actions_in(merged: Path) -> list[Action] | None:
+    return parse_lines(merged.read_bytes()) if merged.stat().st_size <= MOST_BYTES else None
 
 
 class _Contents:
@@ -200,7 +208,7 @@ def _with_version(store: Store, file: ReplayedFile, text: bytes) -> Iterator[byt
             raise unreadable(store, file, f"line {number} of {file.key} is cut off")
         members = action[1:].lstrip()
         if members and members != b"}":
-            yield b'{"%s":%d,%s\n' % (_VERSION.encode(), file.version, members)
+            yield b'{"%s":%d,%s\n' % (VERSION.encode(), file.version, members)
 
 
 def unreadable(store: Store, file: ReplayedFile, reason: str) -> CorruptLogError:
@@ -310,19 +318,33 @@ class LogSource:
     def _others_in_lines(self) -> Iterator[OtherAction]:
         if not self.lines:
             return
+        if self.lines.actions is not None:
+            for version, kind, value in self.lines.actions:
+                if kind in _OTHER_KINDS:
+                    yield OtherAction(
+                        version=version, kind=kind, value=self.checked_line(kind, value, version)
+                    )
+            return
         relation = self.lines.relation(dict.fromkeys(_OTHER_KINDS, "JSON"))
         rows = self.run(f"SELECT * FROM {relation} WHERE {_any_of(_OTHER_KINDS)}")
-        for version, *values in rows:
-            for kind, text in zip(_OTHER_KINDS, values, strict=True):
-                value = None if text is None else self.parse(kind, text, version)
-                if value is not None:
-                    yield OtherAction(version=version, kind=kind, value=value)
+        for version, *texts in rows:
+            for kind, text in zip(_OTHER_KINDS, texts, strict=True):
+                action = None if text is None else self.parse(kind, text, version)
+                if action is not None:
+                    yield OtherAction(version=version, kind=kind, value=action)
 
     def parse(self, kind: str, text: str, version: int) -> dict[str, Any] | None:
         """Return an action of a line; None if the line says that there is none."""
         try:
             value = load_json(text)
-            return None if value is None else checked_action(kind, value)
+        except ValueError as error:
+            raise self.corrupt_log(str(error), version=version) from error
+        return None if value is None else self.checked_line(kind, value, version)
+
+    def checked_line(self, kind: str, value: Any, version: int) -> dict[str, Any]:
+        """Return an action of a line; CorruptLogError if it cannot be used."""
+        try:
+            return checked_action(kind, value)
         except ValueError as error:
             raise self.corrupt_log(str(error), version=version) from error
 
@@ -408,7 +430,8 @@ def open_log_source(store: Store, segment: LogSegment) -> Iterator[LogSource]:
             top, parts = _open_checkpoint(files, segment)
         except _UNREADABLE as error:
             raise _corrupt_checkpoint(store.url, segment, error) from error
-        lines = replace(lines, files={**lines.files, **top})
+        if top:
+            lines = replace(lines, files={**lines.files, **top}, actions=None)
         source = LogSource(store, segment, lines=lines, parts=parts)
         with source.connection:
             yield source

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from lakehand.errors import CorruptLogError
 from lakehand.expressions.literals import quote_identifier
 from lakehand.formats.delta.log.log_source import CheckpointPart, LogSource, open_log_source
+from lakehand.formats.delta.log.short_log import Action, FileKind, file_actions, newest_files
 from lakehand.formats.delta.protocol.actions import file_key
 
 if TYPE_CHECKING:
@@ -68,8 +69,6 @@ def _prints_bare(type_: pa.DataType) -> bool:
     )
     return any(checks)
 
-
-FileKind = Literal["add", "remove"]
 
 _TEXT_MAP = "MAP(VARCHAR, VARCHAR)"
 _VECTOR_MEMBERS: Mapping[str, str] = {
@@ -223,9 +222,9 @@ def live_relation(
     derived = derived or {}
     parts = [_part_relation(part, kind, members, derived) for part in source.parts]
     if source.lines:
-        _read_changes(source, kind, members, derived)
-        parts = [f"{p} AS base ANTI JOIN newest_{kind} AS newest ON {_SAME_KEY}" for p in parts]
-        parts.append(f"newest_{kind} WHERE kind = '{kind}'")
+        newest = _newest(source, kind, members, derived)
+        parts = [f"{p} AS base ANTI JOIN {newest} AS newest ON {_SAME_KEY}" for p in parts]
+        parts.append(f"{newest} WHERE kind = '{kind}'")
     names = ", ".join(f'"{name}"' for name in (*members, *derived, "path_key"))
     return "(" + " UNION ALL ".join(f"SELECT {names} FROM {part}" for part in parts) + ")"
 
@@ -253,15 +252,25 @@ def _filled(derived: Mapping[str, str], stats: str) -> dict[str, str]:
     return {name: template.replace("{stats}", stats) for name, template in derived.items()}
 
 
-def _read_changes(
+def _newest(
     source: LogSource, kind: FileKind, members: tuple[str, ...], derived: Mapping[str, str]
-) -> None:
-    """Read the file actions of the commits into `newest_…`: the last action for each key."""
-    other: FileKind = "remove" if kind == "add" else "add"
-    needed = (*members, "stats") if derived else members
-    types: dict[str, str] = {kind: line_types(kind, needed), other: line_types(other, ())}
+) -> str:
+    """Return a relation with the last action of the commits for each key."""
     plain = {name: line_member(kind, name) for name in members}
     columns = _aliased(plain | _filled(derived, line_member(kind, "stats")))
+    if source.lines.actions is not None:
+        found = newest_files(source.lines.actions, kind)
+        if found is not None:
+            source.connection.register(f"short_{kind}", found)
+            return f"(SELECT {columns}, kind, path_key, vector_key FROM short_{kind})"
+    _read_changes(source, kind, (*members, "stats") if derived else members, columns)
+    return f"newest_{kind}"
+
+
+def _read_changes(source: LogSource, kind: FileKind, needed: tuple[str, ...], columns: str) -> None:
+    """Read the file actions of the commits into `newest_…`: the last action for each key."""
+    other: FileKind = "remove" if kind == "add" else "add"
+    types: dict[str, str] = {kind: line_types(kind, needed), other: line_types(other, ())}
     vector = "coalesce(add.deletionVector, remove.deletionVector)"
     source.run(
         f"CREATE OR REPLACE TEMP TABLE changes AS SELECT version, {columns}, "
@@ -315,7 +324,7 @@ def live_actions(store: Store, segment: LogSegment, paths: Collection[str]) -> l
         return []
     with open_log_source(store, segment) as source:
         source.connection.register("wanted", pa.table({"path": pa.array(paths, pa.string())}))
-        newest = _newest_in_lines(source)
+        newest = _newest_in_lines(source, frozenset(paths))
         adds = [action for part in source.parts for action in _adds_in_part(source, part)]
         source.connection.unregister("wanted")
     found: dict[str, list[dict[str, Any]]] = {}
@@ -326,18 +335,24 @@ def live_actions(store: Store, segment: LogSegment, paths: Collection[str]) -> l
     return [action for path in dict.fromkeys(paths) for action in found.get(path, ())]
 
 
-def _newest_in_lines(source: LogSource) -> dict[_Key, tuple[int, str, dict[str, Any]]]:
+def _newest_in_lines(source: LogSource, paths: Collection[str]) -> dict[_Key, Action]:
     """Return the last action of the commits for each key: its version, its kind and itself."""
-    newest: dict[_Key, tuple[int, str, dict[str, Any]]] = {}
-    for version, kind, action in _actions_in_lines(source):
+    newest: dict[_Key, Action] = {}
+    for version, kind, action in _actions_in_lines(source, paths):
         key = file_key(action)
         if key not in newest or newest[key][0] < version:
             newest[key] = (version, kind, action)
     return newest
 
 
-def _actions_in_lines(source: LogSource) -> Iterator[tuple[int, str, dict[str, Any]]]:
+def _actions_in_lines(source: LogSource, paths: Collection[str]) -> Iterator[Action]:
     if not source.lines:
+        return
+    named = None if source.lines.actions is None else file_actions(source.lines.actions)
+    if named is not None:
+        for (path, _), (version, kind, value) in named:
+            if path in paths:
+                yield version, kind, source.checked_line(kind, value, version)
         return
     relation = source.lines.relation({"add": "JSON", "remove": "JSON"})
     path = decoded_path("json_extract_string(coalesce(add, remove), '$.path')")

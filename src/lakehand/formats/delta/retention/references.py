@@ -14,7 +14,7 @@ from lakehand.formats.delta.log.commit_times import version_at
 from lakehand.formats.delta.log.listing import LogSegment, find_segment, list_log, require_dense
 from lakehand.formats.delta.log.log_source import LogSource, open_log_source
 from lakehand.formats.delta.log.log_state import load_soundly
-from lakehand.formats.delta.log.replay import FileKind, decoded_path, line_types, live_relation
+from lakehand.formats.delta.log.replay import decoded_path, line_types, live_relation
 from lakehand.formats.delta.log.snapshot import load_state
 from lakehand.formats.delta.protocol.actions import interval_property, load_json
 from lakehand.formats.delta.protocol.names import is_absolute
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from lakehand.formats.delta.log.listing import LogListing
+    from lakehand.formats.delta.log.short_log import FileKind
     from lakehand.storage import Store
 
 _LOOKS_ABSOLUTE = r"^(/|[A-Za-z][A-Za-z0-9+.-]*:/)"
