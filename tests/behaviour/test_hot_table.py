@@ -562,3 +562,41 @@ def test_round_trip_per_codec(tmp_path, codec):
         hot.append(data)
         assert hot.read().equals(data)
     assert lakehand.open_table(tmp_path / "t").to_arrow().equals(data)
+
+
+def test_rows_that_grow_when_they_are_fitted_wait_for_memory(tmp_path):
+    """A few columns may become many: the limit is about what is kept."""
+    schema = pa.schema([("id", pa.int64()), *((f"c{n}", pa.int64()) for n in range(60))])
+    options = {"schema": schema, "hot_memory_bytes": 1_000_000, "hot_append_timeout": "0s"}
+    with hot_table(tmp_path, **options) as hot:
+        narrow = pa.table({"id": pa.array(range(1_900), pa.int64())})
+        hot.append(narrow)
+        used = hot.storage_stats().shared_bytes
+        assert used > 500_000
+        with pytest.raises(BackpressureError):
+            hot.append(narrow)
+        assert hot.storage_stats().shared_bytes <= used
+
+
+def test_a_change_that_waits_for_memory_while_its_table_is_closed_keeps_none(tmp_path):
+    with HotTier(hot_memory_bytes=4096, hot_append_timeout="60s", hot_flush_age="1h") as tier:
+        second = tier.open("b", tmp_path / "b", log=tmp_path / "log", schema=SCHEMA)
+        budget = second._flusher.budget
+        budget.force(4096)
+        told = []
+
+        def append():
+            try:
+                second.append(rows([1]))
+            except HotTierError as error:
+                told.append(error)
+
+        waiting = threading.Thread(target=append)
+        waiting.start()
+        wait_until(lambda: budget.waiting)
+        second.close(flush=False)
+        budget.release(4096)
+        waiting.join()
+
+        assert told
+        assert budget.used_bytes == 0

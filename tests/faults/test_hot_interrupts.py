@@ -7,13 +7,14 @@ import signal
 import sys
 import threading
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import lakehand.hot
-from lakehand.errors import HotTierError
+from lakehand.errors import ConstraintError, HotTierError
 from lakehand.hot.journal import _Ticket
 from lakehand.hot.segments import Kind
 from support.hot_tables import hot_table, rows, wait_until
@@ -85,6 +86,22 @@ def test_an_append_may_be_interrupted_at_any_line(tmp_path, durability):
     assert ids(hot) == kept
     # Memory that was taken a moment ago may be lost; there is never more of it than there was.
     assert 0 <= hot.storage_stats().shared_bytes < 10 * 400
+    hot.close()
+
+
+def test_an_append_that_is_refused_may_be_interrupted_at_any_line(tmp_path):
+    """Its memory is given back at most once."""
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("value", pa.string())])
+    hot = hot_table(tmp_path, schema=schema, hot_durability="none", **QUIET).open()
+    hot.append(rows([1]))
+    for number in range(1, 1000):
+        before = hot.storage_stats().shared_bytes
+        with interrupt_at(number) as hit, suppress(ConstraintError):
+            hot.append(rows([None]))
+        assert hot.storage_stats().shared_bytes >= before, hit
+        if not hit:
+            break
+    assert number > 10
     hot.close()
 
 

@@ -22,9 +22,9 @@ from lakehand.errors import (
     StoreQuotaError,
     ValidationError,
 )
-from lakehand.hot.journal import Journal
+from lakehand.hot.journal import Journal, _Ticket
 from lakehand.hot.ownership import DirectoryLock, claim
-from lakehand.hot.segments import Kind, create_segment, decode, encode
+from lakehand.hot.segments import Kind, create_segment, decode, encode, encoded_size
 from lakehand.hot.write_ahead_log import WriteAheadLog
 from support.hot_tables import wait_until
 
@@ -507,6 +507,7 @@ def test_changes_are_encoded_as_arrow_does_it(kind, values):
 
     found = encode(batches)
 
+    assert encoded_size(batches) in {found.content.size, None}
     assert found.content.equals(sink.getvalue())
     assert found.rows.equals(pa.Table.from_batches(batches), check_metadata=True)
     assert decode(found.content).equals(found.rows, check_metadata=True)
@@ -529,10 +530,13 @@ def test_a_change_that_cannot_be_encoded_fails_alone(tmp_path):
         first.wait(20)
         return encoded(0)
 
+    def refuse():
+        raise ValidationError("these rows do not fit", field="data")
+
     def fail():
         try:
-            journal.commit(Kind.ROWS, lambda: 1 // 0, reserved=100)
-        except ZeroDivisionError as error:
+            journal.commit(Kind.ROWS, refuse, reserved=100)
+        except ValidationError as error:
             told.append(error)
 
     holder = threading.Thread(target=journal.commit, args=(Kind.ROWS, hold), kwargs={"reserved": 0})
@@ -553,6 +557,30 @@ def test_a_change_that_cannot_be_encoded_fails_alone(tmp_path):
     assert sum(used) == sum(entry.bytes for entry in seen)
     replayed = [(sequence, found) for _, sequence, found in open_log(tmp_path)[1]]
     assert replayed == [(entry.sequence, entry.rows["id"].to_pylist()) for entry in seen]
+
+
+def test_a_caller_that_was_interrupted_may_use_its_buffer_again(tmp_path):
+    """Its change is in the group of another thread, which has not encoded it yet."""
+    log, _ = open_log(tmp_path)
+    seen, first = [], threading.Event()
+    journal = Journal(log, seen.extend, last=0)
+
+    def hold():
+        first.wait(20)
+        return encoded(1)
+
+    holder = threading.Thread(target=journal.commit, args=(Kind.ROWS, hold), kwargs={"reserved": 0})
+    holder.start()
+    wait_until(lambda: journal._group)
+    ticket = _Ticket(Kind.ROWS, lambda: encoded(666), 0)
+    journal._group.append(ticket)  # as if it had come before the turn began
+    journal._leave(ticket, KeyboardInterrupt())
+    first.set()
+    holder.join()
+    log.close()
+
+    assert [entry.rows["id"].to_pylist() for entry in seen] == [[1]]
+    assert [found for _, _, found in open_log(tmp_path)[1]] == [[1]]
 
 
 def test_everybody_in_a_group_is_told_that_it_failed(tmp_path, monkeypatch):

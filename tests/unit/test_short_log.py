@@ -140,6 +140,7 @@ def test_odd_actions_are_left_to_duckdb(members, monkeypatch):
     [
         b'{"lakehandVersion":1,"later":{}}',
         b'{"lakehandVersion":1,"ADD":{}}',
+        b'{"lakehandVersion":1,"add":{"path":"a"},"remove":{"path":"b"}}',
         b'{"lakehandVersion":1,"commitInfo":{"x":NaN}}',
         b'{"lakehandVersion":1,"commitInfo":{"x":-Infinity}}',
         b'{"lakehandVersion":1,"commitInfo":{"x":1,"x":2}}',

@@ -139,6 +139,10 @@ class ColdTable:
                     hint="rename the column, or open the hot table without a key",
                 )
 
+    def is_fitted(self, schema: pa.Schema) -> bool:
+        """Say whether rows of `schema` have the columns and types that `fit` returns."""
+        return self._target.layout.conformer.is_made(schema)
+
     def fit(self, batch: pa.RecordBatch, *, is_whole: bool = False) -> pa.RecordBatch:
         """Return rows as the table wants them; SchemaMismatchError if it cannot be.
 

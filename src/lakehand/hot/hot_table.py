@@ -21,7 +21,7 @@ from lakehand.hot.hot_reports import FlushReport, StorageStats, storage_stats
 from lakehand.hot.hot_snapshot import HotSnapshot, key_table
 from lakehand.hot.opening import HotOptions, Opened, open_parts
 from lakehand.hot.ownership import log_directory
-from lakehand.hot.segments import Kind, encode
+from lakehand.hot.segments import Kind, encode, encoded_size
 from lakehand.observe import reported
 from lakehand.observe.steps import Step, reached
 from lakehand.schema.arrow_input import batches_of
@@ -177,16 +177,17 @@ class HotTable:
         SchemaMismatchError if rows do not fit the table, BackpressureError if there is no memory
         for them in time.
         """
-        parts, batches, is_whole = self._parts, list(batches_of(data)), bool(self._key)
+        cold, batches, is_whole = self._parts.cold, list(batches_of(data)), bool(self._key)
 
-        def encoded() -> Encoded:
-            return encode([parts.cold.fit(batch, is_whole=is_whole) for batch in batches])
+        def fitted() -> list[pa.RecordBatch]:
+            return [cold.fit(batch, is_whole=is_whole) for batch in batches]
 
         if not any(batch.num_rows for batch in batches):
-            for batch in batches:
-                parts.cold.fit(batch, is_whole=is_whole)
-            return parts.layers.sequence
-        return self._take(Kind.ROWS, batches, encoded)
+            fitted()
+            return self._parts.layers.sequence
+        # Rows of other columns or types may become much larger when they are fitted.
+        size = encoded_size(batches) if all(cold.is_fitted(b.schema) for b in batches) else None
+        return self._take(Kind.ROWS, lambda: encode(fitted()), size)
 
     def upsert(self, data: Any) -> int:
         """Replace rows with the same keys, or add new ones: see `append`."""
@@ -204,7 +205,7 @@ class HotTable:
         if not rows.num_rows:
             return self._parts.layers.sequence
         batches = rows.to_batches()
-        return self._take(Kind.DELETED_KEYS, batches, partial(encode, batches))
+        return self._take(Kind.DELETED_KEYS, partial(encode, batches), encoded_size(batches))
 
     def _keys_of(self, keys: Any) -> pa.Table:
         schema = self._parts.cold.schema
@@ -222,11 +223,10 @@ class HotTable:
             message = f"{verb} needs a key: the hot table of {self.url} was opened without one"
             raise ValidationError(message, field="key")
 
-    def _take(
-        self, kind: Kind, batches: Sequence[pa.RecordBatch], encoded: Callable[[], Encoded]
-    ) -> int:
-        size = sum(batch.nbytes for batch in batches)
-        if size > _SMALL_CHANGE_BYTES:
+    def _take(self, kind: Kind, encoded: Callable[[], Encoded], size: int | None) -> int:
+        """Take a change, whose `size` is known if another thread may encode it."""
+        parts = self._parts
+        if size is None or size > _SMALL_CHANGE_BYTES:
             made = encoded()
             size, encoded = made.content.size, lambda: made
         try:
@@ -234,7 +234,7 @@ class HotTable:
         except BackpressureError as error:
             raise error from self.last_error
         # If this is interrupted, another thread may take the change: the journal frees its memory.
-        return self._parts.journal.commit(kind, encoded, reserved=size)
+        return parts.journal.commit(kind, encoded, reserved=size)
 
     # Reading
 

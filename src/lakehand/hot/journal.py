@@ -20,17 +20,18 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from lakehand.errors import HotTierError
+import pyarrow as pa
+
+from lakehand.errors import HotTierError, LakehandError
 from lakehand.hot.segments import Entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    import pyarrow as pa
-
     from lakehand.hot.segments import Encoded, Kind
     from lakehand.hot.write_ahead_log import WriteAheadLog
 
+_ABOUT_THE_CHANGE = (LakehandError, pa.ArrowException, MemoryError)
 #: A shorter wait costs more than it brings: a thread sleeps no less than this.
 _SHORTEST_WAIT_SECONDS = 50e-6
 #: Of a disk that is this slow a short wait is enough.
@@ -40,7 +41,17 @@ _LONGEST_WAIT_SECONDS = 1e-3
 class _Ticket:
     """A change that a caller waits for."""
 
-    __slots__ = ("content", "encode", "entry", "failure", "is_done", "kind", "reserved", "signal")
+    __slots__ = (
+        "content",
+        "encode",
+        "entry",
+        "failure",
+        "is_abandoned",
+        "is_done",
+        "kind",
+        "reserved",
+        "signal",
+    )
 
     def __init__(self, kind: Kind, encode: Callable[[], Encoded], reserved: int) -> None:
         self.kind, self.encode = kind, encode
@@ -50,6 +61,8 @@ class _Ticket:
         self.content: pa.Buffer | None = None
         self.entry: Entry | None = None
         self.is_done = False
+        #: Its caller was interrupted, and may use the memory of its rows for others.
+        self.is_abandoned = False
         self.failure: BaseException | None = None
         #: Locked until there is something to look at. Cheaper than a condition, of which each wait
         #: makes such a lock, and all who wait would be woken for each.
@@ -151,11 +164,18 @@ class Journal:
         self._pass_on(ticket, None)
 
     def _encode(self, member: _Ticket) -> None:
-        """Encode and number a change; what that raises is for its caller alone."""
+        """Encode and number a change; what is wrong with it is told to its caller alone.
+
+        Other errors are not of the change: a signal may raise anything in this thread.
+        """
         try:
             content, rows = member.encode()
-        except Exception as error:  # noqa: BLE001  raised in the thread of the caller
+        except _ABOUT_THE_CHANGE as error:
             member.failure = error
+            return
+        # From here on the change is a copy of its rows.
+        if member.is_abandoned:
+            member.failure = HotTierError("the caller of this change was interrupted")
             return
         more = content.size - member.reserved
         if more > 0:
@@ -192,9 +212,10 @@ class Journal:
     def _leave(self, ticket: _Ticket, error: BaseException) -> None:
         """End a call that `error` has interrupted: its caller no longer waits."""
         with self._lock:
+            ticket.is_abandoned = True
             if not ticket.is_done and ticket not in self._group:
                 self._waiting = [other for other in self._waiting if other is not ticket]
-                self._release(ticket.reserved)
+                self._refuse(ticket)
             if self._writer is not ticket:
                 # The thread that writes the change tells the outcome. It may have got the turn from
                 # this one, and be asleep.
@@ -230,7 +251,7 @@ class Journal:
                 if not member.is_done:
                     member.failure = member.failure or failure
                     if member.failure is not None:
-                        self._release(member.reserved)
+                        self._refuse(member)
                 member.is_done = True
                 member.wake()
             if self._writer is ticket:
@@ -241,6 +262,11 @@ class Journal:
                     following.wake()
                 else:
                     self._idle.notify_all()
+
+    def _refuse(self, ticket: _Ticket) -> None:
+        """Give the memory of a change back, once: this may be called again after an interrupt."""
+        reserved, ticket.reserved = ticket.reserved, 0
+        self._release(reserved)
 
     def close(self) -> None:
         """Take no more changes. To be called while the journal is paused."""

@@ -106,6 +106,15 @@ def encode(batches: Sequence[pa.RecordBatch]) -> Encoded:
     return Encoded(content, pa.Table.from_batches(rows))
 
 
+def encoded_size(batches: Sequence[pa.RecordBatch]) -> int | None:
+    """Return how many bytes `encode` makes of rows; None if only `encode` can tell."""
+    begun = _schema_message(batches[0].schema)
+    if begun.has_dictionaries:
+        return None
+    sizes: Iterator[int] = (pa.ipc.get_record_batch_size(batch) for batch in batches)
+    return len(begun.message) + sum(sizes) + _END_BYTES
+
+
 def _schema_message(schema: pa.Schema) -> _SchemaMessage:
     global _latest_schema  # noqa: PLW0603  a cache of one value, replaced as a whole
     latest = _latest_schema

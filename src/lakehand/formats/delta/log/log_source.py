@@ -7,6 +7,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -94,8 +95,6 @@ class LogLines:
     files: Mapping[Path, int]
     #: What `merged` was made of.
     sources: tuple[ReplayedFile, ...]
-    #: The actions of all lines, if they are few and all as usual; else None.
-    actions: Sequence[Action] | None
 
     def __bool__(self) -> bool:
         return self.merged is not None or bool(self.files)
@@ -114,6 +113,14 @@ class LogLines:
             parts.append(f"SELECT version, {names} FROM {read} JOIN {known} USING (filename)")
         return f"({' UNION ALL '.join(parts)})"
 
+    def few_actions(self) -> list[Action] | None:
+        """Return the actions of all lines if they are few, and all as usual; else None."""
+        if self.merged is None or self.files:
+            return None
+        with scratch_errors(self.merged, "the copy of a log cannot be read"):
+            is_short = self.merged.stat().st_size <= MOST_BYTES
+            return parse_lines(self.merged.read_bytes()) if is_short else None
+
     def blame(self, store: Store) -> None:
         """Raise the error of the first small commit that cannot be read, if there is one."""
         for file in self.sources:
@@ -125,17 +132,11 @@ def gather_lines(store: Store, files: LogFiles, replayed: Sequence[ReplayedFile]
     small = tuple(file for file in replayed if file.bytes <= _SMALL_BYTES)
     large = [file for file in replayed if file.bytes > _SMALL_BYTES]
     paths = files.bring([file.key for file in large])
-    merged = _merge(store, small, files.scratch / "lines.ndjson") if small else None
     return LogLines(
-        merged=merged,
+        merged=_merge(store, small, files.scratch / "lines.ndjson") if small else None,
         files={path: file.version for path, file in zip(paths, large, strict=True)},
         sources=small,
-        actions=None if merged is None or large else _actions_in(merged),
     )
-
-
-def _actions_in(merged: Path) -> list[Action] | None:
-    return parse_lines(merged.read_bytes()) if merged.stat().st_size <= MOST_BYTES else None
 
 
 class _Contents:
@@ -310,6 +311,11 @@ class LogSource:
         self._store = store
         self.connection = connect()
 
+    @cached_property
+    def few_actions(self) -> list[Action] | None:
+        """See `LogLines.few_actions`."""
+        return self.lines.few_actions()
+
     def other_actions(self) -> list[OtherAction]:
         """Return every action that names no file, oldest first."""
         found = [*self._others_in_parts(), *self._others_in_lines()]
@@ -318,8 +324,8 @@ class LogSource:
     def _others_in_lines(self) -> Iterator[OtherAction]:
         if not self.lines:
             return
-        if self.lines.actions is not None:
-            for version, kind, value in self.lines.actions:
+        if self.few_actions is not None:
+            for version, kind, value in self.few_actions:
                 if kind in _OTHER_KINDS:
                     yield OtherAction(
                         version=version, kind=kind, value=self.checked_line(kind, value, version)
@@ -430,8 +436,7 @@ def open_log_source(store: Store, segment: LogSegment) -> Iterator[LogSource]:
             top, parts = _open_checkpoint(files, segment)
         except _UNREADABLE as error:
             raise _corrupt_checkpoint(store.url, segment, error) from error
-        if top:
-            lines = replace(lines, files={**lines.files, **top}, actions=None)
+        lines = replace(lines, files={**lines.files, **top})
         source = LogSource(store, segment, lines=lines, parts=parts)
         with source.connection:
             yield source

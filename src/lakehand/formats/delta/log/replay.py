@@ -258,8 +258,8 @@ def _newest(
     """Return a relation with the last action of the commits for each key."""
     plain = {name: line_member(kind, name) for name in members}
     columns = _aliased(plain | _filled(derived, line_member(kind, "stats")))
-    if source.lines.actions is not None:
-        found = newest_files(source.lines.actions, kind)
+    if source.few_actions is not None:
+        found = newest_files(source.few_actions, kind)
         if found is not None:
             source.connection.register(f"short_{kind}", found)
             return f"(SELECT {columns}, kind, path_key, vector_key FROM short_{kind})"
@@ -348,7 +348,7 @@ def _newest_in_lines(source: LogSource, paths: Collection[str]) -> dict[_Key, Ac
 def _actions_in_lines(source: LogSource, paths: Collection[str]) -> Iterator[Action]:
     if not source.lines:
         return
-    named = None if source.lines.actions is None else file_actions(source.lines.actions)
+    named = None if source.few_actions is None else file_actions(source.few_actions)
     if named is not None:
         for (path, _), (version, kind, value) in named:
             if path in paths:

@@ -134,9 +134,6 @@ def _is_spelled(value: Mapping[str, Any], checks: _Checks) -> bool:
     return True
 
 
-_NAMES = frozenset(name for checks in (_VECTOR_CHECKS, *_MEMBER_CHECKS.values()) for name in checks)
-
-
 def parse_lines(lines: bytes) -> list[Action] | None:
     """Return the actions of lines that have their version; None if DuckDB has to read them."""
     if _DOUBTFUL.search(lines):
@@ -152,6 +149,8 @@ def _actions(line: bytes) -> Iterator[Action]:
     version = action.pop(VERSION)
     if not action.keys() <= _KINDS:
         raise ValueError("it has an action that is not known")
+    if action.get("add") is not None and action.get("remove") is not None:
+        raise ValueError("it adds and removes at once")
     for kind, value in action.items():
         if value is not None:
             yield version, kind, value
