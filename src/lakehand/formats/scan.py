@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 import pyarrow as pa
 
-from lakehand.errors import UnknownColumnError, ValidationError
+from lakehand.errors import TableError, UnknownColumnError, ValidationError
 from lakehand.expressions.column_facts import family_of
 from lakehand.expressions.engine_types import engine_type
 from lakehand.formats.base import FormatTable, require_support
@@ -81,9 +81,7 @@ def plan_scan(
         from lakehand.expressions.predicate import parse_predicate  # SQL takes long to import
 
         predicate = parse_predicate(where, snapshot.schema)
-        names = columns_with_bounds(predicate, snapshot)
-        if names:
-            snapshot = table.snapshot(version=snapshot.version, statistics=names)
+        snapshot = with_bounds(table, snapshot, columns_with_bounds(predicate, snapshot))
     return _plan(table, snapshot, columns=columns, predicate=predicate)
 
 
@@ -107,6 +105,30 @@ def _plan(
         columns=None if columns is None else tuple(columns),
         where=None if predicate is None else predicate.text,
     )
+
+
+def with_bounds(table: FormatTable, snapshot: Snapshot, names: Sequence[str]) -> Snapshot:
+    """Return the same version with the bounds of columns, and its files in the same order.
+
+    A version that is read again may list its files in another order, for example from a checkpoint
+    that was written since: a verdict about one file would be taken for that of another.
+    """
+    if not names:
+        return snapshot
+    bounded = table.snapshot(version=snapshot.version, statistics=names)
+    if bounded.files["path"].equals(snapshot.files["path"]):
+        return bounded
+    import pyarrow.compute as pc  # a slow import, which is seldom needed here
+
+    order = pc.index_in(snapshot.files["path"], value_set=bounded.files["path"].combine_chunks())
+    if order.null_count or bounded.file_count != snapshot.file_count:
+        raise TableError(
+            f"version {snapshot.version} of {snapshot.table} was read twice, with other files each"
+            " time",
+            table=snapshot.table,
+            hint="nothing was changed; try again, and run `lakehand verify` if it happens again",
+        )
+    return replace(bounded, files=bounded.files.take(order))
 
 
 def columns_with_bounds(predicate: Predicate, snapshot: Snapshot) -> list[str]:

@@ -20,7 +20,7 @@ from lakehand.formats.optional import (
     clustering_columns,
     read_verdicts,
 )
-from lakehand.formats.scan import columns_with_bounds
+from lakehand.formats.scan import columns_with_bounds, with_bounds
 from lakehand.formats.worker import WriteSpec
 from lakehand.model.order import CURVE_SYNONYMS, Curve, Order, order_of, parse_terms
 from lakehand.model.quantities import format_count
@@ -450,9 +450,7 @@ class _Planner:
         """Return the same version with the bounds that are needed: most tables need none."""
         names = columns_with_bounds(predicate, snapshot) if predicate else []
         wanted = list(dict.fromkeys([*names, *order]))
-        if not wanted:
-            return snapshot
-        return self.table.snapshot(version=snapshot.version, statistics=wanted)
+        return with_bounds(self.table, snapshot, wanted)
 
     def _exclusions(
         self, snapshot: Snapshot, predicate: Predicate | None, keys: pa.Array, settings: Settings

@@ -11,7 +11,7 @@ import numpy as np
 from lakehand.errors import LakehandError, error_from_json
 from lakehand.formats.base import FormatTable, require_support
 from lakehand.formats.optional import SupportsStatistics
-from lakehand.formats.scan import columns_with_bounds
+from lakehand.formats.scan import columns_with_bounds, with_bounds
 from lakehand.model.reports import EngineName, Outcome, StatisticsReport
 from lakehand.model.work import Change, DataFile, Receipt, Refreshed
 from lakehand.observe import reported
@@ -132,10 +132,8 @@ def _outside(table: FormatTable, snapshot: Snapshot, where: str, clock: Clock) -
     from lakehand.expressions.predicate import parse_predicate  # SQL takes long to import
 
     predicate = parse_predicate(where, snapshot.schema, clock=clock)
-    names = columns_with_bounds(predicate, snapshot)
-    if names:
-        snapshot = table.snapshot(version=snapshot.version, statistics=names)
-    return files_outside_predicate(predicate, snapshot.files)
+    bounded = with_bounds(table, snapshot, columns_with_bounds(predicate, snapshot))
+    return files_outside_predicate(predicate, bounded.files)
 
 
 def _most_files(snapshot: Snapshot, rows: np.ndarray, settings: Settings) -> int:

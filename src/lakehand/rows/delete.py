@@ -14,7 +14,7 @@ from lakehand.expressions.pruning import ALL, UNKNOWN, decide
 from lakehand.formats.base import FormatTable, require_support
 from lakehand.formats.optional import SupportsRowChanges
 from lakehand.formats.rows import PlacedColumns, RowChangeWorker, change_feed_of
-from lakehand.formats.scan import columns_with_bounds
+from lakehand.formats.scan import columns_with_bounds, with_bounds
 from lakehand.model.snapshot import FILE_NUMBER, POSITION, Snapshot
 from lakehand.model.work import DataFile
 from lakehand.observe import reported
@@ -65,10 +65,8 @@ def file_verdicts(table: FormatTable, predicate: Predicate) -> ChosenFiles:
     """Return what metadata says of files: whether rows in them fulfil a condition."""
 
     def decide_all(snapshot: Snapshot) -> np.ndarray:
-        names = columns_with_bounds(predicate, snapshot)
-        if names:
-            snapshot = table.snapshot(version=snapshot.version, statistics=names)
-        verdicts: np.ndarray = decide(predicate, snapshot.files).to_numpy(zero_copy_only=False)
+        bounded = with_bounds(table, snapshot, columns_with_bounds(predicate, snapshot))
+        verdicts: np.ndarray = decide(predicate, bounded.files).to_numpy(zero_copy_only=False)
         return verdicts
 
     return ChosenFiles(decide_all)

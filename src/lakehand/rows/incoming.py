@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.expressions.column_facts import Family, family_of
+from lakehand.formats.scan import with_bounds
 from lakehand.model.snapshot import Snapshot, quoted_column
 from lakehand.planning.file_bounds import dense_ranks, extent_of_ranks, value_bounds
 from lakehand.rows.key_equality import key_value
@@ -110,9 +111,7 @@ def files_with_values(
         if _helps(values) and values.type == snapshot.schema.field(name).type
     }
     bounded = [name for name in useful if name not in snapshot.partition_columns]
-    if bounded:
-        spelled = [quoted_column([name]) for name in bounded]
-        snapshot = table.snapshot(version=snapshot.version, statistics=spelled)
+    snapshot = with_bounds(table, snapshot, [quoted_column([name]) for name in bounded])
     chosen: Flags = np.ones(snapshot.file_count, np.bool_)
     for name, values in useful.items():
         chosen &= _may_hold(snapshot, name, values)

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from lakehand.expressions.pruning import may_match
 from lakehand.formats.base import FormatTable, require_support
 from lakehand.formats.optional import SupportsRowChanges
-from lakehand.formats.scan import columns_with_bounds
+from lakehand.formats.scan import columns_with_bounds, with_bounds
 from lakehand.rows.incoming import files_with_values
 from lakehand.rows.inserts import Inserts
 from lakehand.rows.merge_clauses import Columns
@@ -154,10 +154,8 @@ def _chosen_files(
 
 
 def _may_hold(table: SupportsRowChanges, snapshot: Snapshot, predicate: Predicate) -> Flags:
-    names = columns_with_bounds(predicate, snapshot)
-    if names:
-        snapshot = table.snapshot(version=snapshot.version, statistics=names)
-    found: Flags = may_match(predicate, snapshot.files).to_numpy(zero_copy_only=False)
+    bounded = with_bounds(table, snapshot, columns_with_bounds(predicate, snapshot))
+    found: Flags = may_match(predicate, bounded.files).to_numpy(zero_copy_only=False)
     return found
 
 
