@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -115,9 +116,13 @@ def _run_one(bench: Bench, trial: Trial, revision: str) -> Entry:
 
 
 def _store_failure(bench: Bench, trial: Trial, failure: str) -> None:
-    """Make the trial as short as it can be, and leave a script that runs it."""
+    """Keep the table, make the trial as short as it can be, and leave a script that runs it."""
     folder = HOME / "failures"
     folder.mkdir(parents=True, exist_ok=True)
+    # The next trial of this kind and seed begins with an empty directory.
+    name = f"{trial.kind}-{trial.seed}"
+    if (bench.folder / name).exists():
+        shutil.copytree(bench.folder / name, folder / f"{name}-tables", dirs_exist_ok=True)
     short = shrink(bench, trial)
     script = write_script(folder, short, failure)
     print(f"  {len(trial.rounds)} rounds became {len(short.rounds)}: {script}", flush=True)
