@@ -22,9 +22,10 @@ from lakehand.engine.runner_contract import (
     group_of,
     usable_cores,
 )
+from lakehand.engine.session import open_session
 from lakehand.engine.spark import SparkRunner, _mismatch_in, attempts_of, share_of
 from lakehand.engine.spark_task import headline
-from lakehand.errors import CancelledError
+from lakehand.errors import CancelledError, EngineError
 from lakehand.model.work import Group
 from lakehand.settings import Settings
 
@@ -233,3 +234,41 @@ def test_an_error_of_spark_names_the_one_of_python_behind_it():
     assert headline(Exception("stopped\n  at java")) == "stopped"
     assert headline(Exception("calling o1.f.\n: java.E: no")) == "calling o1.f. java.E: no"
     assert headline(KeyError()) == "KeyError"
+
+
+def test_a_server_that_cannot_be_reached_leaves_the_process_able_to_start_spark(monkeypatch):
+    """PySpark says in the environment that the process is one of Spark Connect."""
+    monkeypatch.delenv("SPARK_CONNECT_MODE_ENABLED", raising=False)
+    before = dict(os.environ)
+    with pytest.raises(EngineError):
+        open_session(Settings({"remote": "sc://127.0.0.1:1/what"}))
+    assert dict(os.environ) == before
+
+
+def test_a_process_that_was_one_of_spark_connect_before_stays_one(monkeypatch):
+    monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
+    with pytest.raises(EngineError):
+        open_session(Settings({"remote": "sc://127.0.0.1:1/what"}))
+    assert os.environ["SPARK_CONNECT_MODE_ENABLED"] == "1"
+
+
+def test_a_session_that_ends_leaves_the_sessions_of_other_threads_as_they_are(monkeypatch):
+    monkeypatch.delenv("SPARK_CONNECT_MODE_ENABLED", raising=False)
+
+    class Stoppable:
+        def stop(self):
+            raise ConnectionError("the server is gone")
+
+    def started(_builder):
+        os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
+        return Stoppable()
+
+    monkeypatch.setattr("lakehand.engine.session._started", started)
+    _, end_first = open_session(Settings({"remote": "sc://host"}))
+    _, end_second = open_session(Settings({"remote": "sc://host"}))
+    with pytest.raises(ConnectionError):
+        end_first()
+    assert "SPARK_CONNECT_MODE_ENABLED" in os.environ
+    with pytest.raises(ConnectionError):
+        end_second()
+    assert "SPARK_CONNECT_MODE_ENABLED" not in os.environ

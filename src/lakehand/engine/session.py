@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from lakehand.model.secrets import read_remote
 from lakehand.temporary import user_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from lakehand.settings import Settings
 
@@ -102,6 +103,10 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[Path]:
 #: Plain `local[*]` never tries a task again.
 DEFAULT_MASTER = f"local[*,{TASK_ATTEMPTS}]"
 
+#: PySpark sets it before it connects to a server of Spark Connect, and leaves it: this process and
+#: its children could then not start Spark on this machine.
+_CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
+
 #: Keeps Python from importing what lies in the current directory, as `python -P` does.
 _SAFE_PATH = "PYTHONSAFEPATH"
 _OWN = {
@@ -126,8 +131,8 @@ _ON_ONE_MACHINE = {
 }
 
 
-def open_session(settings: Settings) -> tuple[Any, bool]:
-    """Return a Spark session, and whether the caller has to stop it.
+def open_session(settings: Settings) -> tuple[Any, Callable[[], None] | None]:
+    """Return a Spark session, and what ends it; None: the caller of lakehand started it.
 
     The process's active session is used where there is one. Otherwise one is started: on the
     Spark Connect server `remote`, else on `master`, else on this machine.
@@ -137,19 +142,61 @@ def open_session(settings: Settings) -> tuple[Any, bool]:
 
     active = SparkSession.getActiveSession()
     if active is not None:
-        return active, False
+        return active, None
     remote = settings.remote
     if remote is not None:
         remote = read_remote(remote)
         if not remote.startswith("sc://"):
             _prepare_jvm(remote)
-        return _started(SparkSession.builder.remote(remote)), True
+        return _started_on_server(SparkSession.builder.remote(remote))
     master = settings.master or DEFAULT_MASTER
     _prepare_jvm(master)
     builder = SparkSession.builder.master(master)
     for name, value in {**_OWN, **(_on_one_machine() if _is_local(master) else {})}.items():
         builder = builder.config(name, value)
-    return _started(builder), True
+    session = _started(builder)
+    return session, session.stop
+
+
+def _started_on_server(builder: Any) -> tuple[Any, Callable[[], None]]:
+    _connect_mode.enter()
+    try:
+        session = _started(builder)
+    except BaseException:
+        _connect_mode.leave()
+        raise
+
+    def end() -> None:
+        try:
+            session.stop()
+        finally:
+            _connect_mode.leave()
+
+    return session, end
+
+
+class _ConnectMode:
+    """Removes what PySpark leaves in the environment, with the last session of lakehand's."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sessions = 0
+        self._was_set = False
+
+    def enter(self) -> None:
+        with self._lock:
+            if not self._sessions:
+                self._was_set = _CONNECT_MODE in os.environ
+            self._sessions += 1
+
+    def leave(self) -> None:
+        with self._lock:
+            self._sessions -= 1
+            if not self._sessions and not self._was_set:
+                os.environ.pop(_CONNECT_MODE, None)
+
+
+_connect_mode = _ConnectMode()
 
 
 def _on_one_machine() -> dict[str, str]:

@@ -64,7 +64,8 @@ class SparkRunner:
     def __init__(self, settings: Settings, *, spark: Any = None) -> None:
         self._settings = settings
         self._spark = spark
-        self._is_ours = False
+        #: Ends a session that this runner started.
+        self._end_session: Callable[[], None] | None = None
 
     def run(
         self,
@@ -147,13 +148,13 @@ class SparkRunner:
 
     def _session(self) -> Any:
         if self._spark is None:
-            self._spark, self._is_ours = open_session(self._settings)
+            self._spark, self._end_session = open_session(self._settings)
         return self._spark
 
     def close(self) -> None:
-        if self._is_ours:
-            self._spark.stop()
-        self._spark, self._is_ours = None, False
+        if self._end_session is not None:
+            self._end_session()
+        self._spark = self._end_session = None
 
     def __enter__(self) -> Self:
         return self
