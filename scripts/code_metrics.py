@@ -44,8 +44,8 @@ class Metric:
 #: needs a reason in the commit message.
 LIMITS = {
     "modules": (401, "340 to 370"),
-    "lines": (85_800, "about 62,000"),
-    "modules imported by exactly one other": (90, "under 80"),
+    "lines": (86_130, "about 62,000"),
+    "modules imported by exactly one other": (84, "under 80"),
     "import lines and __all__, percent of lines": (8.2, "under 8"),
     "core methods of the format protocols": (25, "about 20"),
     "optional methods of the format protocols": (61, "none"),
@@ -99,9 +99,11 @@ def _imported_once(source: Path, trees: dict[Path, ast.Module]) -> int:
     counted = {_module_name(source, path) for path in trees if not _is_around(source, path)}
     importers: dict[str, set[str]] = {name: set() for name in names}
     for path, tree in trees.items():
-        for imported in _imports(tree):
-            if imported in names:
-                importers[imported].add(_module_name(source, path))
+        imported = _imports(tree) & names
+        # `from package import module` imports the module; the package is only on its way.
+        parents = {name.rpartition(".")[0] for name in imported}
+        for name in imported - parents:
+            importers[name].add(_module_name(source, path))
     return sum(len(importers[name] - {name}) == 1 for name in counted)
 
 

@@ -144,6 +144,6 @@ def test_the_command_shows_what_is_expected(table, tmp_path, capsys):
 
     assert "x, y (hilbert)" in screen
     assert "% → about" in screen
-    assert "cluster --plan" in screen
+    assert f"lakehand cluster {table.url} --plan {stored}" in screen
     assert document["layout"]["skip_rate"]["after"] > 0.5
     assert document["operation"] == "cluster"

@@ -52,7 +52,8 @@ def test_a_commit_that_cannot_be_understood_is_a_typed_error(line):
 
 def test_numbers_in_text_stay_text():
     columns = {"partitionValues": {"p": "007"}, "tags": {"t": "1.10", "n": None}}
-    store = new_log(START, [add("x", **columns, own={"deep": [1]})])
+    by_p = metadata(field("p", "string"), partition_by=["p"])
+    store = new_log((protocol(), by_p), [add("x", **columns, own={"deep": [1]})])
     files = load_snapshot(store).files["native"].to_pylist(maps_as_pydicts="strict")
     assert files[0]["partition_values"] == {"p": "007"}
     assert files[0]["tags"] == {"t": "1.10", "n": None}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from lakehand.planning import compaction
 from lakehand.planning.compaction import paths_to_survey
 from lakehand.planning.policy import CompactionPolicy, Reason
 from lakehand.settings import Settings
@@ -210,3 +211,12 @@ def test_settings_make_the_policy():
         "bin-packing",
         2**30,
     )
+
+
+def test_files_are_surveyed_alike_in_portions(monkeypatch):
+    snapshot = snapshot_of([5 * MIB + n for n in range(40)], keys=[f"p{n % 7}" for n in range(40)])
+    policy = with_policy(target_file_bytes=128 * MIB)
+    wanted = paths_to_survey(snapshot, keys_of(snapshot), policy, limit=9)
+    monkeypatch.setattr(compaction, "_PORTION_FILES", 10)
+
+    assert paths_to_survey(snapshot, keys_of(snapshot), policy, limit=9) == wanted

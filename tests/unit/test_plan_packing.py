@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakehand.planning import compaction
 from lakehand.planning.compaction import Items, Limits, first_fit_decreasing, next_fit, pack
 from lakehand.planning.policy import CompactionPolicy
 from support.plans import groups, plan_sizes, survey_of, with_policy
@@ -152,7 +153,6 @@ def test_a_million_files_are_packed_in_seconds(strategy, partitions):
         expected=sizes,
         partition=random.integers(0, partitions, count),
         affinity=np.zeros(count, np.int64),
-        rank=np.arange(count),
     )
     started = time.process_time()
     limits = Limits(capacity=128 * MIB, small_bytes=70 * MIB, fullest=140 * MIB)
@@ -160,3 +160,24 @@ def test_a_million_files_are_packed_in_seconds(strategy, partitions):
 
     assert time.process_time() - started < LIMIT_SECONDS
     assert np.bincount(bins, weights=items.sizes).max() <= 140 * MIB
+
+
+@pytest.mark.parametrize("order_keys", [None, pa.table({"a": [(n * 7) % 40 for n in range(40)]})])
+def test_many_files_are_planned_in_portions_of_whole_partitions(monkeypatch, order_keys):
+    sizes, keys = [10 + n % 5 for n in range(40)], [f"p{n % 6}" for n in range(40)]
+    whole = plan_sizes(sizes, keys=keys, order_keys=order_keys)
+    monkeypatch.setattr(compaction, "_PORTION_FILES", 15)
+    divided = plan_sizes(sizes, keys=keys, order_keys=order_keys)
+
+    assert len(whole.plan.groups) == 6
+    assert set(groups(divided)) == set(groups(whole))
+    assert divided.reasons.equals(whole.reasons)
+    assert divided.plan.forecast == whole.plan.forecast
+
+
+def test_only_a_partition_larger_than_a_portion_is_divided(monkeypatch):
+    monkeypatch.setattr(compaction, "_PORTION_FILES", 10)
+    planning = plan_sizes([4] * 25, keys=["a"] * 22 + ["b"] * 3)
+
+    assert sorted(map(len, groups(planning))) == [2, 3, 10, 10]
+    assert sorted(file for group in groups(planning) for file in group) == list(range(25))

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import json
+import pickle
 import time
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from lakehand.errors import ReplanError
 from lakehand.planning.compaction import plan_compaction
-from lakehand.planning.plan import Plan, expected_file_counts, locate_inputs, task_seconds
+from lakehand.planning.plan import (
+    Plan,
+    TablePaths,
+    expected_file_counts,
+    locate_inputs,
+    task_seconds,
+)
 from lakehand.planning.policy import CompactionPolicy
 from support.plans import groups, keys_of, plan, plan_sizes, reasons, snapshot_of, with_policy
 from support.snapshots import make_snapshot
@@ -172,3 +180,34 @@ def test_a_million_files_are_planned_in_seconds():
     assert time.process_time() - started < LIMIT_SECONDS
     assert result.chosen == {"small": count}
     assert result.forecast.files_after < 10_000
+
+
+def test_paths_of_a_plan_become_strings_only_when_they_are_needed():
+    snapshot = snapshot_of([40] * 4)
+    (group,) = plan(snapshot, with_policy(target_file_bytes=200)).plan.groups
+
+    assert isinstance(group.paths, TablePaths)
+    assert (len(group.paths), group.paths[-1], group.paths[:2]) == (4, "f3", ("f0", "f1"))
+    assert group.paths == ("f0", "f1", "f2", "f3") == tuple(pickle.loads(pickle.dumps(group.paths)))
+    assert hash(group.paths) == hash(tuple(group.paths))
+    assert group.paths != ("f0", "f1", "f2")
+
+
+def test_paths_in_several_pieces_are_found_as_well():
+    snapshot = snapshot_of([40, 40])
+    pieces = pa.concat_tables([snapshot.files.slice(0, 1), snapshot.files.slice(1)])
+    made = plan(replace(snapshot, files=pieces)).plan
+
+    assert [list(group.paths) for group in made.groups] == [["f0", "f1"]]
+    assert [rows.tolist() for rows in locate_inputs(made, pieces)] == [[0, 1]]
+    assert [rows.tolist() for rows in locate_inputs(made, snapshot.files)] == [[0, 1]]
+    assert [rows.tolist() for rows in locate_inputs(made, pieces.take([1, 0]))] == [[1, 0]]
+
+
+def test_rows_are_those_of_the_same_column_only_not_of_another_slice_of_its_memory():
+    column = pa.array(["a", "b", "c", "d"])
+    paths = TablePaths(column.slice(0, 3), np.array([0, 2], np.int32))
+    assert paths.are_of(pa.chunked_array([column.slice(0, 3)]))
+    assert not paths.are_of(pa.chunked_array([column.slice(1, 3)]))
+    assert not paths.are_of(pa.chunked_array([pa.array(["a", "b", "c"])]))
+    assert not paths.are_of(pa.chunked_array([], pa.string()))

@@ -401,7 +401,7 @@ def _excess_files(
 
 
 def _histogram(sizes: np.ndarray, target_bytes: int) -> tuple[SizeRange, ...]:
-    edges = np.unique([int(target_bytes * edge) for edge in _EDGES])
+    edges = np.array(sorted({int(target_bytes * edge) for edge in _EDGES}))
     slots = np.searchsorted(edges, sizes, side="right") - 1
     counts = np.bincount(slots, minlength=len(edges))
     totals = np.bincount(slots, weights=sizes, minlength=len(edges))

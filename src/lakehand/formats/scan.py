@@ -110,17 +110,16 @@ def _plan(
 def with_bounds(table: FormatTable, snapshot: Snapshot, names: Sequence[str]) -> Snapshot:
     """Return the same version with the bounds of columns, and its files in the same order.
 
-    A version that is read again may list its files in another order, for example from a checkpoint
-    that was written since: a verdict about one file would be taken for that of another.
+    A version that is read again may list its files in another order: DuckDB joins the commits with
+    the checkpoint from either side, depending on the columns that are read, and reads row groups in
+    parallel. By position, a verdict about one file would be taken for that of another.
     """
     if not names:
         return snapshot
     bounded = table.snapshot(version=snapshot.version, statistics=names)
     if bounded.files["path"].equals(snapshot.files["path"]):
         return bounded
-    import pyarrow.compute as pc  # a slow import, which is seldom needed here
-
-    order = pc.index_in(snapshot.files["path"], value_set=bounded.files["path"].combine_chunks())
+    order = _rows_of(snapshot.files, bounded.files)
     if order.null_count or bounded.file_count != snapshot.file_count:
         raise TableError(
             f"version {snapshot.version} of {snapshot.table} was read twice, with other files each"
@@ -129,6 +128,19 @@ def with_bounds(table: FormatTable, snapshot: Snapshot, names: Sequence[str]) ->
             hint="nothing was changed; try again, and run `lakehand verify` if it happens again",
         )
     return replace(bounded, files=bounded.files.take(order))
+
+
+def _rows_of(files: pa.Table, listed: pa.Table) -> pa.Array:
+    """Return the row of each file in `listed`, which has more columns; null if it is not there."""
+    import pyarrow.compute as pc  # a slow import, which is seldom needed here
+
+    paths = listed["path"].combine_chunks()
+    if pc.count_distinct(paths).as_py() == len(paths):
+        return pc.index_in(files["path"], value_set=paths)
+    # A damaged log may name one file twice, with different rows deleted.
+    shared = listed.select(files.column_names)
+    known = {str(entry): row for row, entry in enumerate(shared.to_pylist())}
+    return pa.array([known.get(str(entry)) for entry in files.to_pylist()], pa.int64())
 
 
 def columns_with_bounds(predicate: Predicate, snapshot: Snapshot) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import types
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from datetime import datetime
 from functools import cache
@@ -195,8 +195,9 @@ def _composed(kind: Any, origin: Any, parts: tuple[Any, ...]) -> _Reader:
     if origin in {Union, types.UnionType}:
         (inner,) = (part for part in parts if part is not type(None))
         return _Optional(_reader(inner))
-    if origin is tuple:
-        return _Items(_reader(parts[0]), None if parts[-1] is Ellipsis else len(parts))
+    if origin in {tuple, Sequence}:
+        is_any_length = origin is Sequence or parts[-1] is Ellipsis
+        return _Items(_reader(parts[0]), None if is_any_length else len(parts))
     if origin is Mapping:
         return _Members(_reader(parts[1]))
     raise TypeError(f"unsupported type in a document: {kind}")

@@ -433,9 +433,9 @@ class RollingWriter:
         self._append(all_but=0 if self._must_wait() else self._layout.threads)
 
     def _start_encoding(self, group: pa.Table) -> Future[EncodedGroup]:
-        if self._encoding or group.nbytes > _SMALL_BYTES:
+        if self._layout.threads > 1 and (self._encoding or group.nbytes > _SMALL_BYTES):
             return self._pool.submit(self._encoder.encode, group)
-        # Faster than starting a thread.
+        # Faster than starting a thread, whose heap has to be cleared by the system.
         done: Future[EncodedGroup] = Future()
         done.set_result(self._encoder.encode(group))
         return done

@@ -65,7 +65,7 @@ def plan_clustering(
     order (`is_asked`). `snapshot` has the bounds of the columns. `exclusions` has a mask for each
     reason to skip files.
     """
-    files = read_files(snapshot.files, partition_keys, policy, None)
+    files = read_files(snapshot.files, partition_keys, policy)
     units = _units(marks)
     if request.full:
         reasons = np.where(units.is_asked, code_of(Reason.ASKED_FOR), code_of(Reason.UNORDERED))
@@ -76,9 +76,9 @@ def plan_clustering(
         reasons = np.where(mask, code_of(reason), reasons)
     reasons = reasons.astype(np.int8)
     cut = _cut(files, reasons, policy)
-    drafts = draft_groups(files, reasons, cut.group_of_file, _in_place(files), policy, sorts=True)
+    drafts = draft_groups(files, reasons, cut.group_of_file, policy, sorts=True)
     reasons[cut.is_above] = code_of(Reason.ABOVE_CAP)
-    return plan_drafts(snapshot, files, drafts, reasons, policy)
+    return plan_drafts(snapshot, drafts, reasons, policy)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -243,7 +243,7 @@ def _cut(files: Files, reasons: ReasonCodes, policy: CompactionPolicy) -> CutGro
         policy,
         must=are(Reason.UNORDERED, Reason.WORN, Reason.ASKED_FOR),
         only_whole=are(Reason.OVERLAPPING),
-        ranks=_in_place(files),
+        keeps_neighbours=True,
     )
 
 
@@ -251,7 +251,3 @@ def _one_group_a_partition(files: Files, chosen: Flags) -> Integers:
     groups = np.full(len(files), -1, np.int64)
     groups[chosen] = np.unique(files.partition[chosen], return_inverse=True)[1]
     return groups
-
-
-def _in_place(files: Files) -> Integers:
-    return np.arange(len(files))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,16 +13,23 @@ import pyarrow.compute as pc
 
 from lakehand.model.reports import Forecast, Remaining
 from lakehand.planning.drafts import Drafts, are_tiny, copy_affinity, draft_groups, split_at_caps
-from lakehand.planning.footer_survey import find_candidates, read_files, sum_by_owner
+from lakehand.planning.footer_survey import (
+    find_candidates,
+    locate_survey,
+    read_files,
+    sum_by_owner,
+)
 from lakehand.planning.plan import Plan, PlannedGroup, format_partition
 from lakehand.planning.policy import CHOSEN, LEFT, Reason, code_of, count_reasons, reason_column
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import Strategy
-    from lakehand.planning.footer_survey import Candidates, Files, Flags, Integers
+    from lakehand.planning.footer_survey import Candidates, Files, Flags, Integers, Rows
     from lakehand.planning.policy import CompactionPolicy, ReasonCodes
 
 
@@ -43,12 +50,12 @@ def cut_to_caps(
     *,
     must: Flags,
     only_whole: Flags | None = None,
-    ranks: Integers | None = None,
+    keeps_neighbours: bool = False,
 ) -> CutGroups:
     """Split groups that exceed a limit of `policy`.
 
     `must` marks files that are worth rewriting alone, `only_whole` those that are worth it only in
-    their whole group. With `ranks`, neighbours stay together.
+    their whole group.
     """
     bytes_cap = policy.max_bytes_per_run or np.iinfo(np.int64).max
     files_cap = policy.max_files_per_run or len(files) + 1
@@ -61,10 +68,8 @@ def cut_to_caps(
     fitting = cut[files.bytes[cut] <= bytes_cap]
     if only_whole is not None:
         fitting = fitting[~only_whole[fitting]]
-    if ranks is not None:
-        fitting = fitting[np.argsort(ranks[fitting], kind="stable")]
     fitting = fitting[np.argsort(group_of_file[fitting], kind="stable")]
-    fit = first_fit_decreasing if ranks is None else next_fit
+    fit = next_fit if keeps_neighbours else first_fit_decreasing
     pieces = fit(files.bytes[fitting], group_of_file[fitting], capacity=bytes_cap)
     pieces = _at_most(pieces, files_cap)
     kept = _worthwhile(pieces, must[fitting])
@@ -116,8 +121,6 @@ class Items:
     partition: Integers
     #: Items of different affinity share a bin only if it would be too small otherwise.
     affinity: Integers
-    #: Sort position: neighbours should stay together.
-    rank: Integers
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -155,8 +158,11 @@ def _number_by_strategy(items: Items, strategy: Strategy, capacity: int) -> Inte
     segment = items.partition * (items.affinity.max(initial=0) + 1) + items.affinity
     if strategy == "bin-packing":
         return first_fit_decreasing(items.sizes, segment, capacity=capacity)
-    within = items.sizes if strategy == "sort-by-size" else items.rank
-    order = np.lexsort((items.rank, within, segment))
+    order = (
+        np.lexsort((items.sizes, segment))
+        if strategy == "sort-by-size"
+        else np.argsort(segment, kind="stable")
+    )
     bins = np.empty(len(order), np.int64)
     bins[order] = next_fit(items.sizes[order], segment[order], capacity=capacity)
     return bins
@@ -175,17 +181,17 @@ def next_fit(sizes: Integers, segments: Integers, *, capacity: int) -> Integers:
     # An item beyond the capacity gets its own bin.
     ends = np.maximum(np.minimum(fitting, last_of_segment), np.arange(count) + 1)
     starts = np.zeros(count, np.int64)
-    starts[_chain(ends.tolist())] = 1
+    starts[_chain(ends)] = 1
     bins: Integers = np.cumsum(starts) - 1
     return bins
 
 
-def _chain(ends: list[int]) -> list[int]:
+def _chain(ends: Integers) -> list[int]:
     """Return where bins start: each at the end of the previous one."""
     starts, position = [], 0
     while position < len(ends):
         starts.append(position)
-        position = ends[position]
+        position = int(ends[position])
     return starts
 
 
@@ -265,28 +271,61 @@ def plan_compaction(
     whatever the strategy. `exclusions` has a mask for each reason to skip files. `sorts` sorts the
     rows of every group.
     """
-    files = read_files(snapshot.files, partition_keys, policy, survey)
-    candidates = find_candidates(files, policy, exclusions=exclusions or {})
-    ranks = _ranks(files, order_keys)
     in_force = policy if order_keys is None else replace(policy, strategy="greedy")
-    cut = cut_to_caps(
-        files,
-        _groups(candidates, in_force, ranks),
-        in_force,
-        must=candidates.must,
-        ranks=None if order_keys is None else ranks,
-    )
-    drafts = draft_groups(
-        files, candidates.reasons, cut.group_of_file, ranks, in_force, sorts=sorts
-    )
-    reasons = _without_single_files(candidates, drafts)
-    reasons[cut.is_above] = code_of(Reason.ABOVE_CAP)
-    return plan_drafts(snapshot, files, drafts, reasons, in_force)
+    located = locate_survey(survey, snapshot.files)
+    reasons, drafts = np.zeros(snapshot.file_count, np.int8), []
+    for rows in _portions(partition_keys, order_keys):
+        files = read_files(snapshot.files, partition_keys, policy, located, rows=rows)
+        masks = {reason: mask[rows] for reason, mask in (exclusions or {}).items()}
+        candidates = find_candidates(files, policy, exclusions=masks)
+        cut = cut_to_caps(
+            files,
+            _groups(candidates, in_force),
+            in_force,
+            must=candidates.must,
+            keeps_neighbours=order_keys is not None,
+        )
+        drafted = draft_groups(files, candidates.reasons, cut.group_of_file, in_force, sorts=sorts)
+        reasons[rows] = _reasons(candidates, drafted, cut)
+        drafts.append(replace(drafted, positions=rows[drafted.positions]))
+    return plan_drafts(snapshot, Drafts.concatenated(drafts), reasons, in_force)
+
+
+#: More files than this are planned in portions, which limits memory to that of one.
+_PORTION_FILES = 1_000_000
+
+
+def _portions(partition_keys: pa.Array, order_keys: pa.Table | None) -> Iterator[Rows]:
+    """Yield the indexes of all files: partition after partition, each in the order of its keys.
+
+    Few files are one portion. Only a partition that is larger than a portion is divided.
+    """
+    count = len(partition_keys)
+    order = np.arange(count, dtype=np.int32) if order_keys is None else _sorted(order_keys)
+    if count <= _PORTION_FILES:
+        yield order
+        return
+    keys = pc.dictionary_encode(partition_keys).indices.to_numpy()[order]
+    order = order[np.argsort(keys, kind="stable")]
+    ends = np.cumsum(np.bincount(keys))
+    del keys
+    start = 0
+    while start < count:
+        fitting = np.searchsorted(ends, start + _PORTION_FILES, side="right")
+        whole = int(ends[fitting - 1]) if fitting else 0
+        end = whole if whole > start else min(count, start + _PORTION_FILES)
+        yield order[start:end]
+        start = end
+
+
+def _sorted(order_keys: pa.Table) -> Rows:
+    keys = [(name, "ascending") for name in order_keys.column_names]
+    order: Rows = pc.sort_indices(order_keys, sort_keys=keys).to_numpy().astype(np.int32)
+    return order
 
 
 def plan_drafts(
     snapshot: Snapshot,
-    files: Files,
     drafts: Drafts,
     reasons: ReasonCodes,
     policy: CompactionPolicy,
@@ -305,7 +344,7 @@ def plan_drafts(
         remaining=Remaining(
             groups=len(later), files=later.file_count, bytes=int(later.input_bytes.sum())
         ),
-        forecast=_forecast(files, kept),
+        forecast=_forecast(snapshot, kept),
     )
     return Planning(plan=plan, reasons=reason_column(reasons))
 
@@ -325,30 +364,34 @@ def paths_to_survey(
     few of them represent all. `with_healthy` adds files of sufficient size, to find tiny row
     groups.
     """
-    files = read_files(snapshot.files, partition_keys, policy, None)
-    candidates = find_candidates(files, policy, exclusions=exclusions or {})
-    healthy = candidates.reasons == code_of(Reason.LARGE_ENOUGH)
-    wanted = candidates.chosen | healthy if with_healthy else candidates.chosen
-    order = np.lexsort((-files.bytes, ~candidates.chosen))
-    order = order[wanted[order]]
-    is_tiny = are_tiny(files)[order]
-    tiny = order[is_tiny]
-    sample = tiny[:: max(1, len(tiny) // _SAMPLED_FILES)][:_SAMPLED_FILES]
-    rows = np.concatenate((order[~is_tiny], sample))[:limit]
+    found, nothing = [], locate_survey(None, snapshot.files)
+    for rows in _portions(partition_keys, None):
+        files = read_files(snapshot.files, partition_keys, policy, nothing, rows=rows)
+        masks = {reason: mask[rows] for reason, mask in (exclusions or {}).items()}
+        candidates = find_candidates(files, policy, exclusions=masks)
+        healthy = candidates.reasons == code_of(Reason.LARGE_ENOUGH)
+        is_wanted = candidates.chosen | healthy if with_healthy else candidates.chosen
+        values = (rows, files.bytes, candidates.chosen, are_tiny(files))
+        found.append(_most_telling([value[is_wanted] for value in values], limit))
+    rows = _most_telling(list(map(np.concatenate, zip(*found, strict=True))), limit)[0]
     paths: list[str] = snapshot.files["path"].take(pa.array(rows)).to_pylist()
     return paths
 
 
-def _ranks(files: Files, order_keys: pa.Table | None) -> Integers:
-    ranks = np.arange(len(files))
-    if order_keys is not None:
-        keys = [(name, "ascending") for name in order_keys.column_names]
-        order = pc.sort_indices(order_keys, sort_keys=keys).to_numpy().astype(np.int64)
-        ranks[order] = np.arange(len(files))
-    return ranks
+def _most_telling(values: list[NDArray[Any]], limit: int) -> list[NDArray[Any]]:
+    """Return the same of the files whose footers are read.
+
+    `values` are the index and the size of every file, whether it is chosen and whether it is tiny.
+    """
+    _, sizes, is_chosen, is_tiny = values
+    order = np.lexsort((-sizes, ~is_chosen))
+    tiny = order[is_tiny[order]]
+    sample = tiny[:: max(1, len(tiny) // _SAMPLED_FILES)][:_SAMPLED_FILES]
+    kept = np.concatenate((order[~is_tiny[order]], sample))[:limit]
+    return [value[kept] for value in values]
 
 
-def _groups(candidates: Candidates, policy: CompactionPolicy, ranks: Integers) -> Integers:
+def _groups(candidates: Candidates, policy: CompactionPolicy) -> Integers:
     """Return the group of every file; -1 for files in none."""
     files, chosen = candidates.files, np.flatnonzero(candidates.chosen)
     items = Items(
@@ -356,7 +399,6 @@ def _groups(candidates: Candidates, policy: CompactionPolicy, ranks: Integers) -
         expected=files.expected_bytes[chosen],
         partition=files.partition[chosen],
         affinity=copy_affinity(files)[chosen],
-        rank=ranks[chosen],
     )
     limits = Limits(
         capacity=policy.target_file_bytes,
@@ -374,30 +416,28 @@ def _groups(candidates: Candidates, policy: CompactionPolicy, ranks: Integers) -
     return group_of_file
 
 
-def _without_single_files(candidates: Candidates, drafts: Drafts) -> ReasonCodes:
+def _reasons(candidates: Candidates, drafts: Drafts, cut: CutGroups) -> ReasonCodes:
+    """Return the reason of every file, now that the groups are known."""
     reasons = candidates.reasons.copy()
     alone = candidates.chosen.copy()
     alone[drafts.positions] = False
     reasons[alone] = code_of(Reason.SINGLE_FILE)
+    reasons[cut.is_above] = code_of(Reason.ABOVE_CAP)
     return reasons
 
 
 def _named_groups(kept: Drafts, files: pa.Table) -> tuple[PlannedGroup, ...]:
     """Turn the groups into values with paths and partition."""
     first = files["partition"].take(pa.array(kept.positions[kept.bounds[:-1]])).to_pylist()
-    groups = kept.to_groups(files["path"])
-    return tuple(
-        replace(group, partition=format_partition(values))
-        for group, values in zip(groups, first, strict=True)
-    )
+    return kept.to_groups(files["path"], list(map(format_partition, first)))
 
 
-def _forecast(files: Files, kept: Drafts) -> Forecast:
+def _forecast(snapshot: Snapshot, kept: Drafts) -> Forecast:
     read, written = int(kept.input_bytes.sum()), int(kept.expected_bytes.sum())
-    total = int(files.bytes.sum())
+    count, total = snapshot.file_count, snapshot.total_bytes
     return Forecast(
-        files_before=len(files),
-        files_after=len(files) - kept.file_count + int(kept.expected_files.sum()),
+        files_before=count,
+        files_after=count - kept.file_count + int(kept.expected_files.sum()),
         bytes_before=total,
         bytes_after=total - read + written,
         bytes_read=read,

@@ -8,17 +8,24 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import pyarrow as pa
 
 from lakehand.model.quantities import format_bytes, format_count
 from lakehand.planning.footer_survey import Files, medians_by_owner, sum_by_owner
-from lakehand.planning.plan import PlannedGroup, expected_file_counts, task_seconds
+from lakehand.planning.plan import (
+    PlannedGroup,
+    TablePaths,
+    expected_file_counts,
+    one_array,
+    task_seconds,
+)
 from lakehand.planning.policy import CHOSEN, CompactionPolicy, Reason, code_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from lakehand.planning.footer_survey import Flags, Integers
+    import pyarrow as pa
+
+    from lakehand.planning.footer_survey import Flags, Integers, Rows
     from lakehand.planning.policy import ReasonCodes
 
 
@@ -298,7 +305,7 @@ class Drafts:
     """Groups, one entry each."""
 
     #: Rows of the table of files, group after group.
-    positions: Integers
+    positions: Rows
     #: Inputs whose row groups are copied; the others are re-encoded.
     is_moved: Flags
     #: Start of each group in `positions`, and the end.
@@ -314,6 +321,18 @@ class Drafts:
     def __len__(self) -> int:
         return len(self.input_bytes)
 
+    @classmethod
+    def concatenated(cls, drafts: Sequence[Drafts]) -> Drafts:
+        """Return the groups of all."""
+        counts = np.concatenate([draft.input_counts for draft in drafts])
+        arrays = set(cls.__slots__) - {"bounds", "methods", "reasons"}
+        return cls(
+            bounds=np.concatenate(([0], np.cumsum(counts))),
+            methods=[method for draft in drafts for method in draft.methods],
+            reasons=[reason for draft in drafts for reason in draft.reasons],
+            **{name: np.concatenate([getattr(one, name) for one in drafts]) for name in arrays},
+        )
+
     @property
     def file_count(self) -> int:
         return len(self.positions)
@@ -327,7 +346,7 @@ class Drafts:
         spans = [self.positions[self.bounds[n] : self.bounds[n + 1]] for n in numbers]
         moves = [self.is_moved[self.bounds[n] : self.bounds[n + 1]] for n in numbers]
         return Drafts(
-            positions=np.concatenate([np.zeros(0, np.int64), *spans]),
+            positions=np.concatenate([np.zeros(0, np.int32), *spans]),
             is_moved=np.concatenate([np.zeros(0, np.bool_), *moves]),
             bounds=np.concatenate(([0], np.cumsum(self.input_counts[numbers]))),
             input_bytes=self.input_bytes[numbers],
@@ -339,10 +358,13 @@ class Drafts:
             reasons=[self.reasons[n] for n in numbers],
         )
 
-    def to_groups(self, paths: pa.ChunkedArray) -> tuple[PlannedGroup, ...]:
+    def to_groups(
+        self, paths: pa.ChunkedArray, partitions: Sequence[str]
+    ) -> tuple[PlannedGroup, ...]:
         """Turn the groups into values, numbered in this order."""
-        names = paths.take(pa.array(self.positions)).to_pylist()
+        column = one_array(paths)
         columns = (
+            partitions,
             self.input_bytes.tolist(),
             self.expected_bytes.tolist(),
             self.expected_files.tolist(),
@@ -355,7 +377,8 @@ class Drafts:
         return tuple(
             PlannedGroup(
                 id=number,
-                paths=tuple(names[start:end]),
+                partition=partition,
+                paths=TablePaths(column, self.positions[start:end]),
                 input_bytes=read,
                 reason=reason,
                 method=choice.method,
@@ -370,6 +393,7 @@ class Drafts:
                 (start, end),
                 choice,
                 reason,
+                partition,
                 read,
                 written,
                 files,
@@ -389,14 +413,13 @@ def draft_groups(
     files: Files,
     reasons: ReasonCodes,
     group_of_file: Integers,
-    ranks: Integers,
     policy: CompactionPolicy,
     *,
     sorts: bool = False,
 ) -> Drafts:
-    """Compute method, forecast and cost of every group; inputs are in the order of `ranks`."""
+    """Compute method, forecast and cost of every group; its inputs are in the order of `files`."""
     inside = np.flatnonzero(group_of_file >= 0)
-    positions = inside[np.lexsort((ranks[inside], group_of_file[inside]))]
+    positions = inside[np.argsort(group_of_file[inside], kind="stable")].astype(np.int32)
     group = group_of_file[positions]
     count = int(group.max(initial=-1)) + 1
     moved = find_moved(files, group_of_file)

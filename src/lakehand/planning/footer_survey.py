@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     Flags = NDArray[np.bool_]
     Integers = NDArray[np.int64]
+    #: Indexes of files: half of the memory of `Integers`, where there are millions.
+    Rows = NDArray[np.int32]
 
 Number = TypeVar("Number", bound=np.generic)
 
@@ -68,26 +70,51 @@ class Surveyed:
     row_groups: RowGroups
 
 
-def align_survey(survey: pa.Table | None, paths: pa.ChunkedArray) -> Surveyed:
-    """Reorder the rows of `survey` to the order of `paths`; unknown paths are ignored."""
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class LocatedSurvey:
+    """A survey, and which file each of its rows describes."""
+
+    table: pa.Table
+    #: Indexes in the table of files, ascending.
+    positions: Integers
+    #: How many bytes of a file with one row group are no rows: the median.
+    overhead: int
+
+
+def locate_survey(survey: pa.Table | None, files: pa.Table) -> LocatedSurvey:
+    """Find the files of `survey`; unknown paths are ignored."""
     table = (SURVEY_SCHEMA.empty_table() if survey is None else survey).combine_chunks()
-    found = pc.index_in(paths, table["path"])
+    found = pc.index_in(files["path"], table["path"])
     found = found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
-    files = np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False))
-    aligned = table.take(found.take(pa.array(files)))
-    count = len(paths)
-    row_groups = _row_groups(aligned, files)
+    positions = np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False))
+    table = table.take(found.take(pa.array(positions)))
+    groups = _row_groups(table, np.arange(len(positions)))
+    known = np.flatnonzero(np.bincount(groups.owner, minlength=len(positions)) == 1)
+    sizes = files["bytes"].take(pa.array(positions[known])).to_numpy()
+    # In the order of their owners, so each is in its place.
+    data = sum_by_owner(groups.bytes, groups.owner, len(positions))[known]
+    overhead = int(np.median(sizes - data)) if len(known) else 0
+    return LocatedSurvey(table=table, positions=positions, overhead=overhead)
+
+
+def align_survey(survey: LocatedSurvey, rows: Integers | Rows) -> Surveyed:
+    """Return what `survey` says of each of the files with the indexes `rows`."""
+    count = len(rows)
+    place = np.searchsorted(survey.positions, rows)
+    is_found = np.append(survey.positions, -1)[place] == rows
+    files, table = np.flatnonzero(is_found), survey.table.take(pa.array(place[is_found]))
+    row_groups = _row_groups(table, files)
     return Surveyed(
-        is_surveyed=_scatter(np.ones(len(files), np.bool_), files, count, default=False),
-        rows=_scatter(_numbers(aligned["rows"]), files, count, default=0),
+        is_surveyed=is_found,
+        rows=_scatter(_numbers(table["rows"]), files, count, default=0),
         data_bytes=sum_by_owner(row_groups.bytes, row_groups.owner, count),
         row_group_counts=np.maximum(np.bincount(row_groups.owner, minlength=count), 1),
-        copy_class=_scatter(_classes(aligned["copy_class"]), files, count, default=-1),
-        refusal=table["refusal"].take(found).combine_chunks(),
-        joins_recoded=_scatter(_flags(aligned["joins_recoded"]), files, count, default=False),
-        calendar=_scatter(_classes(aligned["calendar"]), files, count, default=-1),
+        copy_class=_scatter(_classes(table["copy_class"]), files, count, default=-1),
+        refusal=survey.table["refusal"].combine_chunks().take(pa.array(place, mask=~is_found)),
+        joins_recoded=_scatter(_flags(table["joins_recoded"]), files, count, default=False),
+        calendar=_scatter(_classes(table["calendar"]), files, count, default=-1),
         may_have_old_dates=_scatter(
-            _flags(aligned["may_have_old_dates"]), files, count, default=False
+            _flags(table["may_have_old_dates"]), files, count, default=False
         ),
         row_groups=row_groups,
     )
@@ -188,40 +215,40 @@ class Candidates:
 
 
 def read_files(
-    files: pa.Table, partition_keys: pa.Array, policy: CompactionPolicy, survey: pa.Table | None
+    files: pa.Table,
+    partition_keys: pa.Array,
+    policy: CompactionPolicy,
+    survey: LocatedSurvey | None = None,
+    *,
+    rows: Rows | None = None,
 ) -> Files:
-    """Read the deciding columns from the table of files and from the survey, if there is one."""
-    surveyed = align_survey(survey, files["path"])
-    sizes = files["bytes"].to_numpy()
-    deleted = pc.fill_null(files["deleted_rows"], 0).to_numpy()
-    stated = pc.fill_null(files["rows"], -1).to_numpy()
-    rows = np.where((stated < 0) & surveyed.is_surveyed, surveyed.rows, stated)
-    share = np.divide(deleted, rows, out=np.zeros(len(rows)), where=rows > 0).clip(0.0, 1.0)
-    # Footers are rewritten, and small.
-    data_bytes = np.where(surveyed.is_surveyed, surveyed.data_bytes, _guess_data(sizes, surveyed))
-    live_bytes = np.where(rows == 0, 0, np.ceil(data_bytes * (1 - share))).astype(np.int64)
+    """Read the deciding columns of the files with the indexes `rows`, by default of all."""
+    survey = survey or locate_survey(None, files)
+    surveyed = align_survey(survey, np.arange(len(files)) if rows is None else rows)
+    chosen = files.select(["bytes", "deleted_rows", "rows"])
+    if rows is not None:
+        chosen, partition_keys = chosen.take(rows), partition_keys.take(rows)
+    sizes = chosen["bytes"].to_numpy()
+    deleted = pc.fill_null(chosen["deleted_rows"], 0).to_numpy()
+    stated = pc.fill_null(chosen["rows"], -1).to_numpy()
+    row_counts = np.where((stated < 0) & surveyed.is_surveyed, surveyed.rows, stated)
+    share = np.divide(deleted, row_counts, out=np.zeros(len(sizes)), where=row_counts > 0)
+    share = share.clip(0.0, 1.0)
+    # Footers are rewritten, and small. A file of a few kilobytes is half footer, and there may be
+    # too many to read all footers.
+    guessed = np.maximum(sizes - survey.overhead, sizes // _MIN_DATA_PART)
+    data_bytes = np.where(surveyed.is_surveyed, surveyed.data_bytes, guessed)
+    live_bytes = np.where(row_counts == 0, 0, np.ceil(data_bytes * (1 - share))).astype(np.int64)
     return Files(
         bytes=sizes,
         live_bytes=live_bytes,
         expected_bytes=recoded_bytes(live_bytes, data_bytes / surveyed.row_group_counts, policy),
         deleted_share=share,
         has_deleted_rows=deleted > 0,
-        rows=rows,
+        rows=row_counts,
         partition=_by_calendar(_numbered(partition_keys), surveyed),
         survey=surveyed,
     )
-
-
-def _guess_data(sizes: Integers, surveyed: Surveyed) -> Integers:
-    """Estimate how many bytes of each file are rows, by the files whose footers were read.
-
-    A file of a few kilobytes is half footer, and there may be too many to read all footers.
-    """
-    known = np.flatnonzero(surveyed.is_surveyed & (surveyed.row_group_counts == 1))
-    if not len(known):
-        return sizes
-    overhead = int(np.median(sizes[known] - surveyed.data_bytes[known]))
-    return np.maximum(sizes - overhead, sizes // _MIN_DATA_PART)
 
 
 def _numbered(keys: pa.Array) -> Integers:

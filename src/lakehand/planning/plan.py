@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
@@ -17,13 +18,13 @@ from lakehand.model.reports import Forecast, Measured, Remaining
 from lakehand.planning.policy import CompactionPolicy  # noqa: TC001  read_value needs it
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
 
     from lakehand.model.order import Curve
     from lakehand.model.work import Method
-    from lakehand.planning.footer_survey import Integers
+    from lakehand.planning.footer_survey import Integers, Rows
 
 _MIB = 2**20
 #: Row groups copied byte for byte, with checksums at both ends.
@@ -92,6 +93,59 @@ def task_seconds(
 PLAN_FORM = 1
 
 
+class TablePaths(Sequence[str]):
+    """Paths of files of a table, which become strings only when they are needed.
+
+    A plan may have millions of them. Equal to every sequence of the same strings.
+    """
+
+    __slots__ = ("_column", "positions")
+
+    def __init__(self, column: pa.Array, positions: Rows) -> None:
+        self._column = column
+        #: Rows of the table of files.
+        self.positions = positions
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def __getitem__(self, index: Any) -> Any:
+        return tuple(self)[index]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._column.take(pa.array(self.positions)).to_pylist())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return tuple, (tuple(self),)
+
+    def are_of(self, column: pa.ChunkedArray) -> bool:
+        """Return whether these are rows of this very column, without a look at its values."""
+        if column.num_chunks != 1:
+            return False
+        # Addresses are not used again, because this keeps the memory. Slices share them.
+        own, other = (
+            (len(one), one.offset, [buffer.address for buffer in one.buffers() if buffer])
+            for one in (self._column, column.chunk(0))
+        )
+        return own == other
+
+
+def one_array(paths: pa.ChunkedArray) -> pa.Array:
+    """Return all paths as one array; strings of more than 2 GiB have other offsets."""
+    if paths.num_chunks == 1:
+        return paths.chunk(0)
+    return paths.cast(pa.large_string()).combine_chunks()
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedGroup:
     """Files of one partition that are rewritten together, in one task."""
@@ -101,7 +155,7 @@ class PlannedGroup:
     #: The partition of the files, as `column=value`; empty if the table has none.
     partition: str = ""
     #: The files, by their paths in the table.
-    paths: tuple[str, ...]
+    paths: Sequence[str]
     #: Total size of these files.
     input_bytes: int
     #: Why these files were selected.
@@ -235,13 +289,18 @@ def format_partition(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{k}={'null' if v is None else v}" for k, v in values.items())
 
 
-def locate_inputs(plan: Plan, files: pa.Table) -> list[Integers]:
+def locate_inputs(plan: Plan, files: pa.Table) -> list[Rows]:
     """Return the rows of `files` that each group rewrites.
 
     Raises ReplanError if a file of the plan is not among them.
     """
-    paths = pa.array([path for group in plan.groups for path in group.paths], pa.string())
-    rows = pc.index_in(paths, files["path"].combine_chunks())
+    column, inputs = files["path"], [group.paths for group in plan.groups]
+    known = [one.positions for one in inputs if isinstance(one, TablePaths) and one.are_of(column)]
+    if len(known) == len(inputs):
+        return known
+    known_paths = one_array(column)
+    paths = pa.array([path for group in plan.groups for path in group.paths], known_paths.type)
+    rows = pc.index_in(paths, known_paths)
     if rows.null_count:
         lost = paths.filter(rows.is_null())[0].as_py()
         raise ReplanError(
@@ -252,4 +311,4 @@ def locate_inputs(plan: Plan, files: pa.Table) -> list[Integers]:
             hint="plan again",
         )
     ends = np.cumsum([len(group.paths) for group in plan.groups])
-    return np.split(rows.to_numpy().astype(np.int64), ends[:-1]) if plan.groups else []
+    return np.split(rows.to_numpy().astype(np.int32), ends[:-1]) if plan.groups else []

@@ -28,7 +28,7 @@ from lakehand.model.batches import Gathering
 from lakehand.model.work import Digest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -227,10 +227,13 @@ class Digester:
         """Add rows with hashes (`query_with_lanes`); return them without hashes."""
         # By position: a table may have columns with any name.
         width = batch.num_columns - len(LANES)
-        lanes = (batch.column(width + lane).to_numpy() for lane in range(len(LANES)))
-        first, second = (int(np.sum(lane, dtype=np.uint64)) for lane in lanes)
-        self.add_sums(batch.num_rows, first, second)
+        self.add_lanes([batch.column(width + lane).to_numpy() for lane in range(len(LANES))])
         return batch.select(list(range(width)))
+
+    def add_lanes(self, lanes: Sequence[npt.NDArray[np.uint64]]) -> None:
+        """Add rows by their hashes, one array per lane."""
+        first, second = (int(np.sum(lane, dtype=np.uint64)) for lane in lanes)
+        self.add_sums(len(lanes[0]), first, second)
 
     def add_sums(self, rows: int, first: int, second: int) -> None:
         """Add sums that were computed elsewhere (`digest_query`)."""
@@ -321,11 +324,10 @@ class SplitDigester(Digester):
         for batch in batches:
             self.add(batch)
 
-    def add_hashed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        positions = self._positions(batch.num_rows)
-        if len(positions):
-            self.part.add_hashed(batch.take(pa.array(positions)))
-        return super().add_hashed(batch)
+    def add_lanes(self, lanes: Sequence[npt.NDArray[np.uint64]]) -> None:
+        positions = self._positions(len(lanes[0]))
+        self.part.add_lanes([lane[positions] for lane in lanes])
+        super().add_lanes(lanes)
 
     def _positions(self, rows: int) -> npt.NDArray[np.int64]:
         start, self._seen = self._seen, self._seen + rows

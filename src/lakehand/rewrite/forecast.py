@@ -21,7 +21,7 @@ from lakehand.sorting.virtual_files import Sample, sample_rows
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lakehand.planning.footer_survey import Integers
+    from lakehand.planning.footer_survey import Rows
     from lakehand.rewrite.prepare import Work
 
 #: A file takes a millisecond or more, however small it is.
@@ -93,7 +93,7 @@ def _trials(planned: Work, *, budget: int) -> Iterator[_Trial]:
         yield _Trial(group=group.id, share=share, expected_bytes=expected, found_bytes=found)
 
 
-def _samples(planned: Work, *, budget: int) -> Iterator[tuple[PlannedGroup, Integers]]:
+def _samples(planned: Work, *, budget: int) -> Iterator[tuple[PlannedGroup, Rows]]:
     """Yield groups with the rows of their files: whole ones that fit, the largest first.
 
     If the largest does not fit, it comes with as many files as do, and one at least: with others
@@ -129,7 +129,7 @@ class _LayoutForecastTrial:
 
     group: PlannedGroup
     #: Its files in the snapshot.
-    rows: Integers
+    rows: Rows
     files: pa.Table
     sampled_rows: int
 
@@ -186,7 +186,7 @@ def _layout_forecast_trials(planned: Work, order: Order) -> Iterator[_LayoutFore
             )
 
 
-def _chosen(planned: Work) -> Iterator[tuple[PlannedGroup, Integers, Integers]]:
+def _chosen(planned: Work) -> Iterator[tuple[PlannedGroup, Rows, Rows]]:
     """Yield groups, the largest first, with all of their files and those to look into."""
     lot = np.random.default_rng(_SEED)
     left = _READ_FILES

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehand.errors import CorruptLogError
 from lakehand.rows.row_addresses import REPLACED, FileNumbers, Places
 
 if TYPE_CHECKING:
@@ -59,7 +60,10 @@ class ReadOnce:
     def numbers_of(self, snapshot: Snapshot, chosen: np.ndarray) -> list[int]:
         """Return the numbers of chosen files."""
         rows = np.flatnonzero(chosen).tolist()
-        return self.files.numbers_of(self._operation.table.data_files(snapshot, rows))
+        files = self._operation.table.data_files(snapshot, rows)
+        if len({file.path for file in files}) < len(files):
+            raise _named_twice(snapshot, [file.path for file in files])
+        return self.files.numbers_of(files)
 
     def read(self, numbers: Sequence[int], task: Callable[[Mapping[str, Any]], Any]) -> None:
         """Run `task` on the files that were not read yet.
@@ -91,6 +95,17 @@ class ReadOnce:
     def counts(self, numbers: Sequence[int]) -> dict[int, int]:
         """Return how many rows were found in files, where there were any."""
         return {number: self.found[number] for number in numbers if self.found[number]}
+
+
+def _named_twice(snapshot: Snapshot, paths: list[str]) -> CorruptLogError:
+    path = next(path for path in paths if paths.count(path) > 1)
+    return CorruptLogError(
+        f"version {snapshot.version} of {snapshot.table} names {path} twice, with different rows"
+        " deleted",
+        table=snapshot.table,
+        version=snapshot.version,
+        hint="it is unknown which rows are there, and nothing was changed; verify the table",
+    )
 
 
 def put_in_pieces(operation: RowOperation, incoming: pa.Table) -> tuple[str, ...]:

@@ -21,7 +21,13 @@ from lakehand.formats.delta.commits import commit, create
 from lakehand.formats.delta.commits.head import Head, Heads
 from lakehand.formats.delta.log.listing import list_commits
 from lakehand.formats.delta.log.replay import live_actions
-from lakehand.formats.delta.log.snapshot import file_keys, load_snapshot, load_state_at, table_head
+from lakehand.formats.delta.log.snapshot import (
+    file_keys,
+    load_snapshot,
+    load_state_at,
+    table_head,
+    take_rows,
+)
 from lakehand.formats.delta.protocol.actions import file_key
 from lakehand.formats.delta.protocol.clustering import (
     clustering_columns,
@@ -263,11 +269,15 @@ class DeltaTable(DeltaUpkeep):
 
     def partition_keys(self, snapshot: Snapshot, *, keeps_order: bool = True) -> pa.Array:
         state: DeltaState = snapshot.native
-        columns = _physical_partition_columns(snapshot)
-        native = snapshot.files["native"].combine_chunks()
+        native = snapshot.files["native"]
+        values = [
+            pc.struct_field(native, ["partition_values", name])
+            for name in _physical_partition_columns(snapshot)
+        ]
         has_cubes = keeps_order and clustering_columns(state.domains)
-        cubes = native.field("tags") if has_cubes else None
-        return partition_keys(native.field("partition_values"), columns, cubes=cubes)
+        return partition_keys(
+            values, len(native), cubes=pc.struct_field(native, "tags") if has_cubes else None
+        )
 
     def clustering(self, snapshot: Snapshot) -> tuple[str, ...]:
         state: DeltaState = snapshot.native
@@ -302,7 +312,7 @@ class DeltaTable(DeltaUpkeep):
 
     def data_files(self, snapshot: Snapshot, rows: Sequence[int]) -> tuple[DataFile, ...]:
         columns = snapshot.files.select(["path", "bytes", "rows", "deleted_rows", "native"])
-        chosen = columns.take(pa.array(rows, pa.int64()))
+        chosen = take_rows(columns, rows)
         keys = file_keys(chosen)
         adds = self._adds(snapshot, keys)
         facts = chosen.drop_columns(["native"]).to_pylist()

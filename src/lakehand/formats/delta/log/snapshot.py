@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 FileKey = tuple[str, str | None]
 
 _TEXT_MAP = pa.map_(pa.string(), pa.string())
+_CODES = pa.dictionary(pa.int32(), pa.string())
 _VECTOR_TYPE = pa.struct(
     [
         ("storage_type", pa.string()),
@@ -55,11 +57,11 @@ _VECTOR_TYPE = pa.struct(
         ("cardinality", pa.int64()),
     ]
 )
-#: What only Delta knows of a file.
+#: What only Delta knows of a file. After these come `partition_values`: the strings of the log for
+#: each partition column, by its physical name.
 NATIVE_TYPE = pa.struct(
     [
         ("raw_path", pa.string()),
-        ("partition_values", _TEXT_MAP),
         ("deletion_vector", _VECTOR_TYPE),
         ("tags", _TEXT_MAP),
         ("base_row_id", pa.int64()),
@@ -68,6 +70,8 @@ NATIVE_TYPE = pa.struct(
         (OTHER_PATHS, pa.list_(pa.string())),
     ]
 )
+#: Strings have offsets of 32 bits.
+_MOST_JOINED = 2**31 - 1
 _FACTS = tuple(name for name in FILE_COLUMNS if name != "path")
 _MEMBERS = (
     "path",
@@ -95,7 +99,8 @@ def read_file_table(
     columns = _partition_fields(schema, metadata)
     mode = mapping_mode(metadata.configuration)
     bounds = request_bounds(statistics, schema, mode)
-    raw = source.stream(_query(source, columns, mode, bounds)).read_all()
+    names = [physical_name(column, mode=mode) for column in columns]
+    raw = _read_slim(source.stream(_query(source, names, bounds)))
     _require_usable(source, raw)
     raw = listed_once(raw, source.table)
     facts = {name: raw.column(name).cast(FILE_COLUMNS[name]) for name in _FACTS}
@@ -103,10 +108,11 @@ def read_file_table(
         "path": decoded_paths(raw),
         **facts,
         "partition": _partition(raw, columns, time_zone),
-        "native": _native(raw),
+        "native": _native(raw, names),
     }
     if bounds is not None:
         table["bounds"] = raw.column("bounds").cast(bounds.type)
+    pa.default_memory_pool().release_unused()
     return pa.table(table)
 
 
@@ -125,6 +131,22 @@ def _require_usable(source: LogSource, raw: pa.Table) -> None:
     for member in ("storage_type", "path_or_inline", "size_bytes", "cardinality"):
         if pc.struct_field(known, member).null_count:
             raise source.unusable(f"it adds a file whose deletion vector has no {member}")
+
+
+def take_rows(files: pa.Table, rows: Sequence[int]) -> pa.Table:
+    """Return some of the files. `Table.take` would copy all of them into one piece first."""
+    wanted = np.asarray(rows, np.int64)
+    order = np.argsort(wanted, kind="stable")
+    found, start = [files.slice(0, 0)], 0
+    for batch in files.to_batches():
+        first, last = np.searchsorted(wanted, (start, start + batch.num_rows), sorter=order)
+        if first < last:
+            here = pa.array(wanted[order[first:last]] - start)
+            found.append(pa.Table.from_batches([batch.take(here)]))
+        start += batch.num_rows
+    place = np.empty(len(wanted), np.int64)
+    place[order] = np.arange(len(wanted))
+    return pa.concat_tables(found).combine_chunks().take(pa.array(place))
 
 
 def file_keys(files: pa.Table) -> list[FileKey]:
@@ -149,22 +171,20 @@ def _partition_fields(schema: StructType, metadata: Metadata) -> list[StructFiel
 
 def _query(
     source: LogSource,
-    columns: Sequence[StructField],
-    mode: MappingMode,
+    partition_names: Sequence[str],
     bounds: BoundsRequest | None,
 ) -> str:
     derived = bounds.parsed if bounds else {}
     asked = f", {bounds.selection} AS bounds" if bounds else ""
     partition = "".join(
-        f", partitionValues[{quote_string(physical_name(column, mode=mode))}] AS partition_{index}"
-        for index, column in enumerate(columns)
+        f", partitionValues[{quote_string(name)}] AS partition_{index}"
+        for index, name in enumerate(partition_names)
     )
     return (
         f"SELECT path AS raw_path, nullif(path_key, path) AS decoded_path, "
         f'size AS bytes, "{ROW_COUNT}" AS rows, '
         "coalesce(deletionVector.cardinality, 0) AS deleted_rows, "
         f"make_timestamp_ms(least(greatest(modificationTime, 0), {LATEST_MS})) AS modified_at, "
-        "coalesce(partitionValues, MAP {}) AS partition_values, "
         "CASE WHEN deletionVector IS NOT NULL THEN struct_pack("
         "storage_type := deletionVector.storageType, "
         "path_or_inline := deletionVector.pathOrInlineDv, "
@@ -192,18 +212,73 @@ def _empty_structs(count: int) -> pa.Array:
     return pa.StructArray.from_buffers(nothing, count, [None], children=[])
 
 
-def _native(raw: pa.Table) -> pa.ChunkedArray:
-    members = raw.select([member.name for member in NATIVE_TYPE])
-    chunks = [_native_batch(batch) for batch in members.to_batches()]
-    return pa.chunked_array(chunks, type=NATIVE_TYPE)
+def _native(raw: pa.Table, partition_names: Sequence[str]) -> pa.ChunkedArray:
+    raw_values = [f"partition_{index}" for index in range(len(partition_names))]
+    chunks = [
+        _native_batch(batch, raw_values, partition_names)
+        for batch in raw.select([*NATIVE_TYPE.names, *raw_values]).to_batches()
+    ]
+    return pa.chunked_array(chunks, type=_native_type(partition_names))
 
 
-def _native_batch(batch: pa.RecordBatch) -> pa.StructArray:
+def _native_type(partition_names: Sequence[str]) -> pa.StructType:
+    values = pa.struct([(name, _CODES) for name in partition_names])
+    return pa.struct([*NATIVE_TYPE, ("partition_values", values)])
+
+
+def _native_batch(
+    batch: pa.RecordBatch, raw_values: Sequence[str], partition_names: Sequence[str]
+) -> pa.StructArray:
+    type_ = _native_type(partition_names)
+    values = _empty_structs(batch.num_rows)
+    if raw_values:
+        values = pa.StructArray.from_arrays(
+            [batch.column(name) for name in raw_values], fields=list(type_[-1].type)
+        )
     arrays = [
         column if column.type == member.type else column.cast(member.type)
-        for column, member in zip(batch.columns, NATIVE_TYPE, strict=True)
+        for column, member in zip(batch.columns, NATIVE_TYPE, strict=False)
     ]
-    return pa.StructArray.from_arrays(arrays, fields=list(NATIVE_TYPE))
+    return pa.StructArray.from_arrays([*arrays, values], fields=list(type_))
+
+
+def _read_slim(reader: pa.RecordBatchReader) -> pa.Table:
+    """Read all batches into little memory: there may be millions of files.
+
+    Columns of nulls, of which a log has many, share their memory; partition values, which occur
+    often, become codes.
+    """
+    nulls: dict[pa.DataType, pa.Array] = {}
+    names = reader.schema.names
+    schema = pa.schema(
+        [(f.name, _CODES if f.name.startswith("partition_") else f.type) for f in reader.schema]
+    )
+    batches = (
+        pa.RecordBatch.from_arrays([_slim(name, batch, nulls) for name in names], schema=schema)
+        for batch in reader
+    )
+    table = pa.Table.from_batches(batches, schema=schema).unify_dictionaries()
+    paths = table["raw_path"]
+    # In one piece, from which few can be taken fast, if they fit into it.
+    if paths.nbytes < _MOST_JOINED:
+        paths = pa.chunked_array([paths.combine_chunks()])
+    return table.set_column(0, "raw_path", paths)
+
+
+def _slim(name: str, batch: pa.RecordBatch, nulls: dict[pa.DataType, pa.Array]) -> pa.Array:
+    column, count = batch.column(name), batch.num_rows
+    if name.startswith("partition_"):
+        return column.dictionary_encode()
+    has_none = name == "deleted_rows" and batch.column("deletion_vector").null_count == count
+    if column.null_count < count and not has_none:
+        # DuckDB's own buffers are half empty.
+        return pa.concat_arrays([column, column.slice(0, 0)])
+    if len(nulls.get(column.type, ())) < count:
+        nulls[column.type] = pa.nulls(count, column.type)
+    shared = nulls[column.type]
+    # The values behind nulls are zeros.
+    buffers = [None, shared.buffers()[1]] if has_none else None
+    return pa.Array.from_buffers(column.type, count, buffers) if buffers else shared[:count]
 
 
 # The state of one version

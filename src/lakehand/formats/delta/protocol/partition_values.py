@@ -34,7 +34,7 @@ def parse_partition_values(
     """
     target = arrow_type(type_)
     # A column has few distinct values however many files there are.
-    encoded = raw.cast(pa.string()).dictionary_encode().unify_dictionaries().combine_chunks()
+    encoded = raw.dictionary_encode().unify_dictionaries().combine_chunks()
     return _parse_dictionary(encoded, type_, target, time_zone)
 
 

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 #: Hashes and places are small, hence large batches.
 _HASHES_A_BATCH = 128 * 1024
+#: Columns of more rows are kept in memory that malloc gives back, and has to clear, each time.
+_ROWS_A_BATCH = 8 * 1024
 #: Bytes of rows that are decoded ahead of the one who takes them.
 _AHEAD_BYTES = 64 * 2**20
 
@@ -132,6 +134,8 @@ class Scanner:
             "async_threads": 0,
             "memory_limit": f"{memory_bytes}B",
             "max_temp_directory_size": f"{self.limits.scratch_bytes // 2}B",
+            # Rows of a file are known by their position in what is read of it.
+            "preserve_insertion_order": True,
         }
         # Old timestamps have no zone in the file, and are meant in UTC, as the connection is.
         with lease(config, spill_directory=self.limits.scratch_directory) as connection:
@@ -173,7 +177,8 @@ class Scanner:
         numbered = {position: texts_variable(position) for position in rows.texts}
         texts = DictionaryDecoder(rows.texts, schema)
         query = query_with_lanes(rows.text, schema, numbered=numbered)
-        for batch in _fetch(connection.sql(query).to_arrow_reader(rows.batch_rows)):
+        most = min(rows.batch_rows, _ROWS_A_BATCH)
+        for batch in _fetch(connection.sql(query).to_arrow_reader(most)):
             if batch.num_rows:
                 found = digester.add_hashed(batch)
                 yield texts.decode(found) if rows.texts else relabel(found, schema)

@@ -113,8 +113,7 @@ def _wider_than_integer(have: pa.DataType, want: pa.DataType) -> str | None:
 _BATCH_BYTES = 8 * 2**20
 #: Deletion vectors that are fetched at once.
 _VECTORS_AHEAD = 8
-#: Columns of more rows are kept in memory that malloc gives back, and has to clear, each time.
-_MIN_BATCH_ROWS, _MAX_BATCH_ROWS = 2 * 1024, 8 * 1024
+_MIN_BATCH_ROWS, _MAX_BATCH_ROWS = 2 * 1024, 128 * 1024
 #: The variable that has a bit for each row.
 _DELETED = "deleted"
 #: Columns that DuckDB adds, and that a file must therefore not have.

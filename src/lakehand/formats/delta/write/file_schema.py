@@ -181,22 +181,23 @@ def _holds_more(context: WriteContext, path: str) -> bool:
 
 
 def partition_keys(
-    partition_values: pa.MapArray, columns: Sequence[str], *, cubes: pa.MapArray | None = None
+    raw_values: Sequence[pa.ChunkedArray], count: int, *, cubes: pa.ChunkedArray | None = None
 ) -> pa.Array:
-    """Give each file the number of its partition, by raw values of `columns` (physical names).
+    """Give each of `count` files the number of its partition, by the raw values of each column.
 
     Raw, because a value that is spelled in two ways must keep both spellings. `cubes` are the tags
     of files that were clustered together: these stay apart from others, as one file of both would
     not be clustered.
     """
-    lookups = [(partition_values, column) for column in columns]
-    lookups += [] if cubes is None else [(cubes, CUBE_ID)]
-    keys = np.zeros(len(partition_values), np.int64)
-    for texts, name in lookups:
-        values = pc.map_lookup(texts, query_key=name, occurrence="first")
-        encoded = pc.dictionary_encode(values, null_encoding="encode")
-        pairs = keys * (len(encoded.dictionary) + 1) + encoded.indices.to_numpy()
-        keys = np.unique(pairs, return_inverse=True)[1]
+    orders = [] if cubes is None else [pc.map_lookup(cubes, CUBE_ID, "first")]
+    keys = np.zeros(count, np.int32)
+    for values in (*raw_values, *orders):
+        encoded = pc.dictionary_encode(values).combine_chunks()
+        # Null is a separate value.
+        codes = pc.fill_null(encoded.indices, -1).to_numpy()
+        # Two numbers of 32 bits fit into one of 64.
+        keys = keys * np.int64(len(encoded.dictionary) + 1) + codes + 1
+        keys = pc.dictionary_encode(pa.array(keys)).indices.to_numpy()
     return pa.array(keys)
 
 
