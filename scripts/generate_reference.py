@@ -126,7 +126,8 @@ def _command(command: click.Command, name: str) -> Iterator[str]:
 def _options(command: click.Command, context: click.Context) -> Iterator[tuple[str, str]]:
     for parameter in command.get_params(context):
         record = parameter.get_help_record(context)
-        if record is not None:
+        # The usage has the arguments; some versions of click have a record of them without words.
+        if record is not None and record[1]:
             yield code(record[0]), record[1]
 
 
@@ -391,6 +392,8 @@ def _json_type(annotation: ast.expr) -> str:
         case ast.BinOp(left=left, right=right):
             return f"{_json_type(left)} or {_json_type(right)}"
         case ast.Subscript(value=ast.Name(id="tuple"), slice=ast.Tuple(elts=[member, *_])):
+            return f"array of {_json_type(member)}"
+        case ast.Subscript(value=ast.Name(id="Sequence"), slice=member):
             return f"array of {_json_type(member)}"
         case ast.Subscript(value=value):
             return _json_type(value)

@@ -71,7 +71,7 @@ def test_the_json_document_is_the_plan_that_compact_takes(lakehand, tmp_path, ta
 def test_a_stored_plan_says_how_to_carry_it_out_and_fits_once(lakehand, tmp_path, table):
     file = tmp_path / "plan.json"
     _, out, _ = lakehand("plan", table, "--output", file)
-    assert "compact --plan" in out
+    assert out.endswith(f"\n  lakehand compact {table} --plan {file}\n")
 
     assert lakehand("compact", table, "--plan", file, "--engine", "local")[0] == 0
     code, _, err = lakehand("compact", table, "--plan", file, "--engine", "local")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,7 +72,11 @@ def plan(
         records = ("files", planned_file_records(planned)) if list_files else None
         print_document(planned.plan.to_json(), records=records)
         return
-    print_screen(*plan_screen(planned.plan, stored_in=output))
+    print_screen(*plan_screen(planned.plan, is_stored=output is not None))
+    if output is not None and planned.plan.groups:
+        # Not wrapped, so that it can be copied.
+        command = ("lakehand", planned.plan.operation, table, "--plan", str(output))
+        print_lines([f"  {shlex.join(command)}"])
     if list_files:
         print_lines(planned_file_lines(planned))
 
@@ -90,7 +95,7 @@ _SHOWN_GROUPS = 10
 _WHY_INDENT = 9
 
 
-def plan_screen(plan: Plan, *, stored_in: Path | None = None) -> Iterable[RenderableType]:
+def plan_screen(plan: Plan, *, is_stored: bool = False) -> Iterable[RenderableType]:
     """Show what would be rewritten, why, at what cost, and what would remain."""
     yield Text(plan.table, style="bold", overflow="fold")
     yield Text(_headline(plan))
@@ -103,7 +108,7 @@ def plan_screen(plan: Plan, *, stored_in: Path | None = None) -> Iterable[Render
         more = format_count(len(plan.groups) - _SHOWN_GROUPS, "smaller group")
         yield Text(f"  and {more}; --json lists all of them", style="dim")
     yield Text()
-    yield Text(_ending(plan, stored_in), style="dim")
+    yield Text(_ending(plan, is_stored=is_stored), style="dim")
 
 
 def _headline(plan: Plan) -> str:
@@ -157,9 +162,9 @@ def _columns(number: str, files: str, size: str, method: str, partition: str) ->
     return f"  {number:>5}  {files:>12}  {size:>23}  {method:<6}  {partition}".rstrip()
 
 
-def _ending(plan: Plan, stored_in: Path | None) -> str:
+def _ending(plan: Plan, *, is_stored: bool) -> str:
     if not plan.groups:
         return "Nothing to do."
-    if stored_in is not None:
-        return f"Stored in {stored_in}; run it with: {plan.operation} --plan {stored_in}"
+    if is_stored:
+        return "Nothing was written but the plan; run it with:"
     return f"Nothing was written; run it with `{plan.operation}`."
