@@ -12,7 +12,7 @@ import pytest
 import lakehand
 from lakehand.errors import ChangeFeedError, SchemaMismatchError, ValidationError
 
-pytest.importorskip("pyspark")
+pytest.importorskip("pyspark.sql.streaming.datasource", reason="PySpark 4.2 or later")
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from lakehand.spark import LakehandSource

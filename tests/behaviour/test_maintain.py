@@ -17,7 +17,6 @@ from lakehand.errors import ValidationError
 from lakehand.formats.delta.table import DeltaTable
 from lakehand.formats.lance import protocol
 from lakehand.formats.registry import load_format
-from lakehand.maintenance import due_steps
 from lakehand.maintenance.maintain import maintain
 from lakehand.model.maintenance import MAINTENANCE_STEPS
 from lakehand.observe.clock import ManualClock
@@ -172,7 +171,7 @@ def test_a_vacuum_that_could_delete_nothing_has_failed(kit, path, monkeypatch):
         found = vacuum(table, **options)
         return replace(found, outcome="nothing_to_do", files_deleted=0, errors=(failure,))
 
-    monkeypatch.setattr(due_steps, "vacuum", vacuum_in_vain)
+    monkeypatch.setattr("lakehand.retention.vacuum.vacuum", vacuum_in_vain)
     report = open_here(path).maintain(skip=["compact", "checkpoint", "clean-logs"])
     assert (step(report, "vacuum").outcome, report.outcome) == ("failed", "failed")
     assert [error["step"] for error in report.errors] == ["vacuum"]

@@ -96,7 +96,7 @@ def test_checkpoints_do_not_wait_for_a_compaction(place, monkeypatch):
         may_end.wait(100)
         raise CancelledError("enough")
 
-    monkeypatch.setattr("lakehand.maintenance.due_steps.compact", slow)
+    monkeypatch.setattr("lakehand.rewrite.run.compact", slow)
     with TableSink(place, writer_id="w", **ON, checkpoint_interval=3) as sink:
         write_epochs(sink, 5)
         assert begun.wait(100)
@@ -135,7 +135,7 @@ def test_upkeep_that_fails_fails_no_commit(place, monkeypatch):
     def fail(*_arguments, **_options):
         raise RuntimeError("no room for a compaction")
 
-    monkeypatch.setattr("lakehand.maintenance.due_steps.compact", fail)
+    monkeypatch.setattr("lakehand.rewrite.run.compact", fail)
     with TableSink(place, writer_id="w", **ON) as sink:
         write_epochs(sink, 6)
         context = sink._opened_context
@@ -152,7 +152,7 @@ def test_a_sink_that_is_closed_in_haste_stops_what_is_under_way(place, monkeypat
         while True:
             on_progress(None)
 
-    monkeypatch.setattr("lakehand.maintenance.due_steps.compact", endless)
+    monkeypatch.setattr("lakehand.rewrite.run.compact", endless)
     sink = TableSink(place, writer_id="w", **ON).open()
     write_epochs(sink, 5)
     assert begun.wait(100)

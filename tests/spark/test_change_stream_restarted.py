@@ -11,6 +11,7 @@ import pytest
 import lakehand
 from support.killed_streams import feed_rows, run_killed_stream, run_stream
 
+pytest.importorskip("pyspark.sql.streaming.datasource", reason="PySpark 4.2 or later")
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 FEED = {"delta.enableChangeDataFeed": "true", "delta.enableDeletionVectors": "true"}

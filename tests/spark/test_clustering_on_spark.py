@@ -94,6 +94,12 @@ def assert_clustered_once(place, report, *, rows):
 HELD = {"first stage": FIRST_SPLIT + 3, "second stage": 0}
 
 
+def let_each_executor_split(board):
+    """Hold the executor of the first split until another one has done the other splits."""
+    board.wait_for("split", count=4)
+    board.release(FIRST_SPLIT)
+
+
 @pytest.mark.only_on("cluster")
 @pytest.mark.parametrize("victim", ["java", pytest.param("pid", marks=pytest.mark.soak)])
 @pytest.mark.parametrize("stage", HELD)
@@ -102,10 +108,13 @@ def test_what_a_killed_process_had_read_or_sorted_is_done_again(
 ):
     rows = rows_of(place)
     board.hold(HELD[stage])
-    host.begin(spark_compactions.watched_cluster, place, board, scratch)
-    [held] = board.wait_for("held", count=1)
     if stage == "second stage":
+        board.hold(FIRST_SPLIT)
+    host.begin(spark_compactions.watched_cluster, place, board, scratch)
+    if stage == "second stage":
+        let_each_executor_split(board)
         board.wait_for("joined", count=1)
+    held = board.wait_for("held", count=1 if stage == "first stage" else 2)[-1]
 
     os.kill(held[victim], signal.SIGKILL)
     board.release(HELD[stage])

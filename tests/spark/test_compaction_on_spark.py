@@ -204,6 +204,26 @@ def test_the_command_line_compacts_on_a_server_of_spark_connect(host, place):
     assert_compacted(place, rows=rows, files=files)
 
 
+@pytest.mark.only_on("connect")
+def test_a_process_that_was_on_a_server_of_spark_connect_can_start_spark_again(host, place):
+    url, token = host.call(spark_compactions.address)
+    program = (
+        "import os, sys, lakehand\n"
+        "report = lakehand.open_table(sys.argv[1], remote=sys.argv[2]).compact()\n"
+        "print(report.outcome, 'SPARK_CONNECT_MODE_ENABLED' in os.environ)\n"
+    )
+    variables = {"PYTHONPATH": MODULES, "SPARK_CONNECT_AUTHENTICATE_TOKEN": token}
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(place), url],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.stdout == "committed False\n", done.stderr
+
+
 @pytest.mark.soak  # two executors for one command
 def test_the_command_line_compacts_on_a_cluster_that_it_starts(place):
     rows, files = read_sorted(place), data_files(place)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from packaging.requirements import Requirement
 
 import lakehand
 
@@ -43,10 +44,11 @@ def installed_with(names: list[str]) -> set[str]:
         name = re.sub(r"[-_.]+", "-", waiting.pop()).lower()
         if name not in found:
             found.add(name)
+            wanted = map(Requirement, metadata.requires(name) or ())
             waiting += [
-                re.match(r"[\w.-]+", line)[0]
-                for line in metadata.requires(name) or ()
-                if "extra ==" not in line and "sys_platform ==" not in line
+                one.name
+                for one in wanted
+                if one.marker is None or one.marker.evaluate({"extra": ""})
             ]
     return found
 

@@ -41,7 +41,7 @@ class Oracle:
         self._tables = scratch / "tables"
         self._made: dict[Hashable, Path] = {}
         # Its PySpark is the one that delta-spark needs, whichever the tests run with.
-        python = os.environ.get("LAKEHAND_ORACLE_PYTHON", sys.executable)
+        python = os.environ.get("ORACLE_PYTHON", sys.executable)
         environment = {**unmeasured(), "TZ": "UTC", "PYSPARK_PYTHON": python}
         server = Path(__file__).with_name("oracle_server.py")
         with self._log.open("wb") as log:

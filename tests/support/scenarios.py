@@ -125,7 +125,7 @@ def shuffle_and_find_files(runner: Any) -> list[str]:
     """Return the files that Spark has written after a shuffle."""
     spark = runner._session()
     spark.range(100).repartition(2).count()
-    manager = spark._jvm.org.apache.spark.SparkEnv.get().blockManager().diskBlockManager()
+    manager = spark._jsc.sc().env().blockManager().diskBlockManager()
     return [str(file) for place in manager.localDirs() for file in _files_in(Path(str(place)))]
 
 

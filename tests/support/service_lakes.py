@@ -10,6 +10,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
@@ -23,15 +24,22 @@ from support.job_stores import add_pool, request
 from support.service_processes import BUDGET, DAY, Parts
 from support.table_writers import is_by_lakehand, versions
 
+if TYPE_CHECKING:
+    from lakehand.service.store.database import Database
+
 SCHEMA = pa.schema({"part": pa.int64(), "id": pa.int64()})
 
 
 class Lake:
     """Tables, a model of the rows that were acknowledged, and a service on them."""
 
+    #: The job stores of all, for a fixture that closes them.
+    opened: ClassVar[list[Database]] = []
+
     def __init__(self, plan, clock=None):
         self.plan = plan
         self.database = open_database(plan.store, clock=clock)
+        self.opened.append(self.database)
         self.parts = Parts(self.database, plan)
         add_pool(self.database)
         self.parts.budgets.allow(BUDGET, "bytes", DAY, 1_000_000)

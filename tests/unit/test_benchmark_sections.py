@@ -6,6 +6,7 @@ import json
 
 import bench_cluster
 import bench_deduplicate
+import bench_growth
 import bench_notify
 import bench_s3
 import bench_skipping
@@ -39,6 +40,7 @@ def clustered(results, queries):
     [
         bench_cluster.SECTION,
         bench_deduplicate.SECTION,
+        bench_growth.SECTION,
         bench_notify.SECTION,
         bench_s3.SECTION,
         bench_skipping.SECTION,

@@ -60,6 +60,16 @@ assert run(["compact", sys.argv[1], "--engine", "local", "--min-files", "2"]) ==
 assert "pandas" not in sys.modules and "sqlglot" not in sys.modules
 """
 
+SPARK = """
+import sys
+from pyspark.sql.types import LongType, StructField, StructType
+from lakehand.spark import LakehandSource
+schema = StructType([StructField("id", LongType())])
+LakehandSource({"path": sys.argv[1]}).writer(schema, overwrite=False)
+loaded = {"pandas", "lakehand.rewrite.run", "lakehand.retention.vacuum"} & set(sys.modules)
+assert not loaded, loaded
+"""
+
 
 def ended_well(script, *arguments):
     """Run a script in a process of its own, whose assertions are those of the test."""
@@ -106,3 +116,7 @@ def test_a_worker_loads_no_pandas():
 
     assert "pandas" not in outcome.result["modules"]
     assert "pyarrow" in outcome.result["modules"]
+
+
+def test_a_write_on_spark_is_planned_without_what_maintains_tables(tmp_path):
+    assert ended_well(SPARK, str(tmp_path / "table"))

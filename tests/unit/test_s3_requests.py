@@ -59,6 +59,9 @@ def test_signatures_are_those_of_botocore(monkeypatch, name, token):
     request.context["payload_signing_enabled"] = True
     request.context["timestamp"] = "20261118T010203Z"
     monkeypatch.setattr("botocore.auth.get_current_datetime", lambda **_: MOMENT, raising=False)
+    # botocore 1.40 asks the clock itself.
+    clock = SimpleNamespace(datetime=SimpleNamespace(utcnow=lambda: MOMENT))
+    monkeypatch.setattr("botocore.auth.datetime", clock, raising=False)
     S3SigV4Auth(Credentials("AKID", "hush", token), "s3", "eu-central-1").add_auth(request)
     assert ours["authorization"] == request.headers["Authorization"]
 

@@ -1,4 +1,7 @@
-"""Single steps, each taken only if it is due: as sinks take them, and `maintain`."""
+"""Single steps, each taken only if it is due: as sinks take them, and `maintain`.
+
+What a step needs is imported when it is due: Spark commits each write in a new process.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,6 @@ from lakehand.formats.optional import SupportsClustering, clustering_columns
 from lakehand.model.documents import DocumentError, parse_object, read_value
 from lakehand.model.order import Order, order_of, parse_order
 from lakehand.observe import OnProgress, get_logger, log_event
-from lakehand.retention.vacuum import vacuum
-from lakehand.rewrite.prepare import Request
-from lakehand.rewrite.run import cluster, compact
-from lakehand.sorting.ordering import resolve_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from lakehand.model.retention import VacuumReport
     from lakehand.model.snapshot import Snapshot
     from lakehand.observe.clock import Clock
+    from lakehand.rewrite.prepare import Request
     from lakehand.settings import Settings
     from lakehand.storage import Store
 
@@ -73,6 +73,8 @@ def rewrite_if_due(
 def carry_out(
     table: FormatTable, choice: RewriteChoice, snapshot: Snapshot, **options: Any
 ) -> OperationReport:
+    from lakehand.rewrite.run import cluster, compact
+
     verb = cluster if choice.request.operation == "cluster" else compact
     return verb(table, request=choice.request, snapshot=snapshot, **options)
 
@@ -82,6 +84,9 @@ def choose_rewrite(table: FormatTable, snapshot: Snapshot, settings: Settings) -
 
     One that the settings ask for and that it cannot be given is an error, not a reason to compact.
     """
+    from lakehand.rewrite.prepare import Request
+    from lakehand.sorting.ordering import resolve_order
+
     order = _order_of_table(table, snapshot, settings) if settings.auto_cluster else None
     if order is None:
         return RewriteChoice(Request(automatic=True))
@@ -150,6 +155,8 @@ def vacuum_if_due(
     """Vacuum, and note when, unless the last time is not long enough ago: None then."""
     if vacuum_wait(table, settings=settings, clock=clock):
         return None
+    from lakehand.retention.vacuum import vacuum
+
     report = vacuum(table, settings=settings, clock=clock, dry_run=dry_run, **options)
     if settings.vacuum_interval is not None and not (dry_run or report.errors):
         _note_vacuumed(table.store, clock.now())
@@ -170,6 +177,8 @@ def vacuum_beside_writers(
     is_known = _vacuumed_at(table.store) is not None
     if is_known and vacuum_wait(table, settings=chosen, clock=clock):
         return None
+    from lakehand.retention.vacuum import vacuum
+
     _note_vacuumed(table.store, clock.now())
     return vacuum(table, settings=chosen, clock=clock, **options) if is_known else None
 

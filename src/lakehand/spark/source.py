@@ -14,6 +14,7 @@ from __future__ import annotations
 import pickle
 import zlib
 from dataclasses import dataclass
+from inspect import signature
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import pyarrow as pa
@@ -65,6 +66,7 @@ from lakehand.spark.write_job import TaskReport, WriteJob, mark_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from types import ModuleType
 
     from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType
@@ -115,10 +117,10 @@ class LakehandSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Plan a read; SchemaMismatchError if other columns are asked for than the table has."""
         if wants_changes(self.options):
-            from lakehand.spark.change_stream import ChangeBatch, plan_of
-
-            asked = ChangeOptions.of(self.options)
-            return ChangeBatch(plan_of(self._table(asked), asked), schema)
+            feed, asked = _change_stream(), ChangeOptions.of(self.options)
+            plan = feed.plan_of(self._table(asked), asked)
+            reader: DataSourceReader = feed.ChangeBatch(plan, schema)
+            return reader
         plan = self._planned()
         found = spark_schema(plan.schema)
         if schema != found:
@@ -139,13 +141,11 @@ class LakehandSource(DataSource):
                 field="readChangeFeed",
                 hint="give option('readChangeFeed', 'true') and option('startingVersion', 0)",
             )
-        try:
-            from lakehand.spark.change_stream import ChangeStream
-        except ImportError as error:
-            message = "streams that read tables need PySpark 4.2 or later"
-            raise NotInstalledError(message, hint="pip install 'pyspark>=4.2'") from error
         asked = ChangeOptions.of(self.options)
-        return ChangeStream(self._table(asked), asked, schema)
+        stream: DataSourceStreamReader = _change_stream().ChangeStream(
+            self._table(asked), asked, schema
+        )
+        return stream
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: FBT001
         """Prepare a write of one batch."""
@@ -183,9 +183,8 @@ class LakehandSource(DataSource):
         supported = require_support(table, SupportsChangeFeed, operation="changes")
         bounds = (asked.from_version, asked.from_timestamp, asked.to_version, asked.to_timestamp)
         if any(bound is not None for bound in bounds[2:]):
-            from lakehand.spark.change_stream import plan_of
-
-            return plan_of(table, asked)
+            changes: ChangeReader = _change_stream().plan_of(table, asked)
+            return changes
         if not asked.from_latest and all(bound is None for bound in bounds):
             message = "the changes need a start: startingVersion or startingTimestamp"
             raise ValidationError(message, field="startingVersion")
@@ -343,6 +342,15 @@ class _StreamWriter(DataSourceStreamArrowWriter):
         return writer_id
 
 
+def _change_stream() -> ModuleType:
+    try:
+        from lakehand.spark import change_stream
+    except ImportError as error:
+        message = "Spark reads the change data feed through lakehand with PySpark 4.2 or later"
+        raise NotInstalledError(message, hint="pip install 'pyspark>=4.2'") from error
+    return change_stream
+
+
 def _write(job: WriteJob, batches: Iterator[pa.RecordBatch], query: str | None = None) -> _Written:
     context = TaskContext.get()
     return _Written(
@@ -419,6 +427,12 @@ def spark_schema(schema: pa.Schema) -> StructType:
         raise SchemaMismatchError(message, hint="choose other columns with `columns`") from error
 
 
+#: PySpark 4.1 has another parameter, with this meaning by default.
+_IN_UTC: Mapping[str, Any] = (
+    {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+)
+
+
 def arrow_of(schema: StructType) -> pa.Schema:
     """Return the columns that Spark expects of a task."""
-    return to_arrow_schema(schema, timezone="UTC")
+    return to_arrow_schema(schema, **_IN_UTC)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 from lakehand import errors
 from lakehand.formats.optional import checkpoint_if_due
-from lakehand.maintenance.due_steps import maintain_after_write
 from lakehand.model.work import Receipt, Transaction
 from lakehand.observe import get_logger, log_event
 from lakehand.observe.clock import SystemClock
@@ -137,6 +136,9 @@ class WriteJob:
             require_files(self.target, transaction.files)
             receipt = transaction.commit()
         if receipt is not None:
+            # Spark plans, commits and starts tasks in new processes: this is for the second only.
+            from lakehand.maintenance.due_steps import maintain_after_write
+
             handle, version = self.target.handle, receipt.version
             checkpoint_if_due(handle, version)
             clock = SystemClock()

@@ -236,7 +236,11 @@ class LanceWorker(OpenVersions, NewRows):
         marked = [found for file in files if (found := staged_fragment(file)) is not None]
         with translated(self.store, "to read which rows are deleted"):
             if not marked:
-                return hidden_positions(*self._found(files))
+                dataset, fragments = self._found(files)
+                # Lance lists fragments in its own order.
+                ids = [fragment.fragment_id for fragment in fragments]
+                hidden = dict(zip(ids, hidden_positions(dataset, fragments), strict=True))
+                return [hidden[file.native["id"]] for file in files]
             (version,) = {file.native["version"] for file in files}
             base = self._open(version)
             seen = open_marked(self.store, base, marked, scratch=limits.scratch_directory)
