@@ -3,7 +3,11 @@
 python -m campaign --minutes 60              all kinds in turns, from where the last run ended
 python -m campaign --kind s3 --minutes 10    one kind
 python -m campaign --replay FILE             a stored trial again
-python -m campaign --report                  add the results to docs/reliability.md
+python -m campaign --latency 240             how long so many commits take beside lakehand
+python -m campaign --report                  add the ledger to the results and write the page
+python -m campaign --report --ledger FILE    the same with the ledger of another machine
+
+The results of all sittings are in benchmarks/results/campaign.json, with the seeds of their trials.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from campaign.bench import Bench
+from campaign.latency import measure
 from campaign.ledger import Entry, Ledger
 from campaign.report import publish
 from campaign.rounds import KINDS, Trial, draw_trial
@@ -42,19 +47,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--trials", type=int, help="most trials of this run")
     parser.add_argument("--kind", action="append", choices=KINDS, help="default: all of them")
-    parser.add_argument("--seed", type=int, help="first seed; default: behind those in the ledger")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="first seed; those that were run are skipped"
+    )
     parser.add_argument("--ledger", type=Path, default=HOME / "ledger.jsonl")
     parser.add_argument("--spark", action="store_true", help="let delta-spark read tables, too")
     parser.add_argument("--keep-going", action="store_true", help="go on after a failure")
     parser.add_argument("--replay", type=Path, metavar="FILE")
     parser.add_argument("--report", action="store_true")
+    parser.add_argument("--latency", type=int, metavar="COMMITS")
     chosen = parser.parse_args(arguments)
     ledger = Ledger(chosen.ledger, published=RESULTS)
     if chosen.report:
-        publish(ledger.publish(), ROOT / "docs" / "reliability.md")
+        publish(ledger.publish().counts, ROOT / "docs" / "reliability.md")
         return 0
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lakehand-campaign-")))
+        if chosen.latency:
+            print(json.dumps(measure(folder, chosen.latency), indent=1))
+            return 0
         bench = stack.enter_context(_bench(folder, stack, with_spark=chosen.spark))
         if chosen.replay:
             print(bench.run(Trial.from_json(json.loads(chosen.replay.read_text()))))
@@ -74,10 +85,7 @@ def _bench(folder: Path, stack: ExitStack, *, with_spark: bool) -> Bench:
 
 def _run(bench: Bench, ledger: Ledger, chosen: argparse.Namespace) -> int:
     kinds = chosen.kind or list(KINDS)
-    seeds = {
-        k: itertools.count(ledger.next_seed(k) if chosen.seed is None else chosen.seed)
-        for k in kinds
-    }
+    seeds = {kind: ledger.new_seeds(kind, chosen.seed) for kind in set(kinds)}
     deadline, failed = time.monotonic() + 60 * chosen.minutes, 0
     revision = _revision()
     for number, kind in enumerate(itertools.cycle(kinds)):

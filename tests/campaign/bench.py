@@ -84,6 +84,7 @@ class Bench:
             direct = Place(uri=uri, storage=store.options)
             subject = Subject(trial, place, folder, self._durations, writing=direct, **more)
             subject.disturb = store.restart
+            subject.files = store.server.directory / uri.rpartition("/")[2]
             yield subject
             subject.counts["faults"] += store.faults
             return
@@ -99,9 +100,8 @@ class Bench:
                 has_spark=trial.kind == "spark",
                 fault_seed=trial.seed if trial.kind == "faults" else None,
                 memory=str(folder / "synced") if trial.kind == "power" else None,
-                has_clock=trial.kind == "clocks",
             )
-            direct = replace(place, fault_seed=None, has_spark=False, memory=None, has_clock=False)
+            direct = replace(place, fault_seed=None, has_spark=False, memory=None)
             subject = Subject(trial, place, folder, self._durations, writing=direct, **more)
             if place.has_spark:
                 subject.start = partial(SparkVerb, self._spark_driver(trial))
@@ -109,9 +109,10 @@ class Bench:
                 power = Disk(Path(place.uri), Path(place.memory), random.Random(trial.seed))
                 power.counts = subject.counts
                 subject.start = partial(PoweredProcess, power)
-            if place.has_clock:
+            if trial.kind == "clocks":
+                # One file for all trials: the warm process has it in its environment.
                 chance = random.Random(trial.seed)
-                clock = Clock(folder / "clock", chance, subject.counts)
+                clock = Clock(self.folder / "clock", chance, subject.counts)
                 subject.start = partial(ClockedProcess, clock)
             if is_small:
                 subject.shortage = partial(_nearly_full, root, random.Random(trial.seed))

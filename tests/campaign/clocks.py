@@ -5,9 +5,8 @@ Files keep the times of the machine, as on a server that several machines write 
 
 from __future__ import annotations
 
-import os
 import threading
-from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,6 @@ from campaign.verbs import Ended, Place, Process, Verb
 if TYPE_CHECKING:
     import random
     from collections import Counter
-    from collections.abc import Iterator
 
 _FARTHEST_SECONDS = 600
 #: A clock jumps within this time after its process was started.
@@ -40,13 +38,14 @@ class Clock:
         library = find_library()
         if library is None:
             raise RuntimeError("libfaketime is missing: run scripts/install-faketime")
-        self._environment = {
-            "LD_PRELOAD": str(library),
-            "FAKETIME_TIMESTAMP_FILE": str(file),
-            "FAKETIME_NO_CACHE": "1",
-            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-            "NO_FAKE_STAT": "1",
-        }
+        self.environment = (
+            ("LD_PRELOAD", str(library)),
+            ("FAKETIME_TIMESTAMP_FILE", str(file)),
+            # A process reads the file whenever it asks for the time, also one that was forked.
+            ("FAKETIME_NO_CACHE", "1"),
+            ("FAKETIME_DONT_FAKE_MONOTONIC", "1"),
+            ("NO_FAKE_STAT", "1"),
+        )
 
     def set(self) -> int:
         """Set the clock to another time, and return by how many seconds it is wrong."""
@@ -62,24 +61,13 @@ class Clock:
         timer.start()
         return timer
 
-    @contextmanager
-    def for_children(self) -> Iterator[None]:
-        """Give this clock to the processes that are started meanwhile."""
-        os.environ.update(self._environment)
-        try:
-            yield
-        finally:
-            for name in self._environment:
-                del os.environ[name]
-
 
 class ClockedProcess(Process):
     """The process of a verb, with a clock of its own that jumps once."""
 
     def __init__(self, clock: Clock, place: Place, verb: Verb, folder: Path) -> None:
         clock.set()
-        with clock.for_children():
-            super().__init__(place, verb, folder)
+        super().__init__(replace(place, environment=clock.environment), verb, folder)
         self._jump = clock.jump_later()
 
     def end(self) -> Ended:

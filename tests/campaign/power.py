@@ -16,7 +16,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from campaign.verbs import Ended, Place, Process, Verb
+from campaign.verbs import Death, Ended, Place, Process, Verb
 
 if TYPE_CHECKING:
     import random
@@ -156,10 +156,12 @@ def remember_syncs(memory: Path, root: Path) -> None:
 class PoweredProcess(Process):
     """The process of a verb, after whose end the power fails."""
 
-    def __init__(self, disk: Disk, place: Place, verb: Verb, folder: Path) -> None:
+    def __init__(
+        self, disk: Disk, place: Place, verb: Verb, folder: Path, *, death: Death | None = None
+    ) -> None:
         self._disk = disk
         disk.sync()
-        super().__init__(place, verb, folder)
+        super().__init__(place, verb, folder, death=death)
 
     def end(self) -> Ended:
         ended = super().end()

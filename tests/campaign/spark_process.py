@@ -20,10 +20,13 @@ if TYPE_CHECKING:
 
 _MASTER = "local-cluster[2,1,1024]"
 #: Executors are started again however many of them were killed.
-_SESSION = {"spark.deploy.maxExecutorRetries": "-1"}
-_END_SECONDS = 240.0
+_SESSION = {"spark.deploy.maxExecutorRetries": "-1", "spark.task.maxFailures": "8"}
+_END_SECONDS = 600.0
 _EXECUTOR, _WORKER = "executor", "Python worker"
-_WORKER_SHARE = 0.8
+_WORKER_SHARE = 0.93
+#: Most kills beneath one verb, and the seconds between two of them.
+_STRIKES = (1, 3, 6, 12)
+_PAUSE_SECONDS = (0.02, 0.6)
 
 
 def perform(runner: SparkRunner, place: Place, verb: Verb) -> dict[str, Any]:
@@ -107,7 +110,8 @@ class SparkVerb(Process):
     """A verb in the driver: a kill hits something beneath it, or the driver with `tree`."""
 
     def __init__(self, driver: SparkDriver, place: Place, verb: Verb, _folder: Path) -> None:
-        self._driver, self._lost, self._is_killed = driver, None, False
+        self._driver, self._is_killed = driver, False
+        self._lost: list[str] = []
         self._started = time.monotonic()
         driver.host.begin(perform, place, verb)
 
@@ -121,15 +125,25 @@ class SparkVerb(Process):
             self._driver.kill()
             self._is_killed = True
         else:
-            self._lost = self._driver.kill_beneath()
+            self._strike()
         return True
+
+    def _strike(self) -> None:
+        """Kill something beneath the verb, a few times while it runs."""
+        chance = self._driver.chance
+        for _ in range(chance.choice(_STRIKES)):
+            lost = self._driver.kill_beneath()
+            self._lost += [] if lost is None else [lost]
+            if self.wait(chance.uniform(*_PAUSE_SECONDS)):
+                return
 
     def end(self) -> Ended:
         if self._is_killed:
-            return Ended(outcome="killed", lost="driver")
+            return Ended(outcome="killed", lost=("driver",))
+        lost = tuple(self._lost)
         try:
             told = self._driver.host.answer(seconds=_END_SECONDS)
         except (TimeoutError, EOFError) as error:
             self._driver.kill()
-            return Ended(outcome="defect", text=str(error), lost=self._lost)
-        return Ended(**told, seconds=time.monotonic() - self._started, lost=self._lost)
+            return Ended(outcome="defect", text=str(error), lost=lost)
+        return Ended(**told, seconds=time.monotonic() - self._started, lost=lost)

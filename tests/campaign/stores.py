@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 #: What happens to requests, and to answers.
 _REFUSALS = (faulty_proxy.REFUSE, faulty_proxy.TWICE)
 _FAULTS = (faulty_proxy.LOSE, faulty_proxy.CUT, faulty_proxy.FAIL)
-#: Of all requests, and of all answers.
-_SPOILED = 0.02
+#: Of all requests, and of all answers: one of these in each trial.
+_SPOILED = (0.01, 0.03, 0.08)
 _DOWN_SECONDS = (0.05, 0.8)
 
 
@@ -37,6 +37,7 @@ class FlakyS3:
         self._running = contextlib.ExitStack()
         self._lock = threading.Lock()
         self._chance = random.Random()
+        self._spoiled = 0.0
         self.server: S3Server | None = None
         self.proxy: faulty_proxy.FaultyProxy | None = None
 
@@ -63,13 +64,14 @@ class FlakyS3:
 
     def begin(self, trial: Trial) -> None:
         self._chance = random.Random(trial.seed)
+        self._spoiled = self._chance.choice(_SPOILED)
         self.proxy.struck.clear()
         self.proxy.refusal = partial(self._draw, _REFUSALS)
         self.proxy.fault = partial(self._draw, _FAULTS)
 
     def _draw(self, kinds: Sequence[str], _method: str, _path: str) -> str | None:
         with self._lock:
-            is_spoiled = self._chance.random() < _SPOILED
+            is_spoiled = self._chance.random() < self._spoiled
             return self._chance.choice(kinds) if is_spoiled else None
 
     @property

@@ -6,10 +6,13 @@ is one.
 
 from __future__ import annotations
 
+import os
 import random
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +57,7 @@ PROPERTIES = {
 }
 #: delta-rs does not write to tables with these.
 _NOT_FOR_DELTA_RS = {"vectors", "row_ids", "mapped", "checksums", "changes"}
+_Files = dict[str, tuple[int, int, int]]
 #: Verbs that write rows.
 _WRITING = ("upsert", "merge", "hot", "append", "sink")
 #: Kills of the vacuums at the end.
@@ -85,6 +89,11 @@ class Model:
         self.values.update(_values_of(rows_of(blocks)))
 
 
+def _is_repeated(ended: Ended) -> bool:
+    """Return whether a call was killed, or given up because the store failed."""
+    return ended.outcome == "killed" or bool(ended.lost) or bool(ended.code and ended.faults)
+
+
 def _values_of(rows: pa.Table) -> dict[int, int]:
     return dict(zip(rows["id"].to_pylist(), rows["value"].to_pylist(), strict=True))
 
@@ -112,9 +121,12 @@ class Subject:
         #: Called at the moment of a round whose fate is `disturb`.
         self.disturb: Callable[[], None] = lambda: None
         #: Starts the process of a verb.
-        self.start: Callable[[Place, Verb, Path], Process] = Process
+        self.start: Callable[..., Process] = Process
         #: Something is short while a verb runs.
         self.shortage: Callable[[], AbstractContextManager[None]] = nullcontext
+        #: Where the files of the table are, if they can be compared.
+        self.files: Path | None = None if self.place.memory else Path(self.direct.uri)
+        self._seen: tuple[_Files, Counter[tuple[int, int]]] = ({}, Counter())
         #: Rows by version, and row ids by id.
         self._versions: dict[int, dict[int, int]] = {}
         self._row_ids: dict[int, int] = {}
@@ -143,8 +155,10 @@ class Subject:
                     seed = self.trial.seed * 10_000 + number * 100 + repetition
                     place = replace(place, fault_seed=seed)
                 ended = self._run_verb(one.repeated(repetition) if repetition else one, place)
-                if ended.outcome != "killed" and ended.lost is None:
+                if not _is_repeated(ended):
                     break
+            if one.verb.name == "sink" and ended.outcome != "done":
+                self._finish_sink(one.verb)
             if number % 3 == 2:
                 self._check(f"round {number} ({one.verb.name}, {one.fate})")
         self._check("the last round")
@@ -165,6 +179,12 @@ class Subject:
             self._append_one(block)
             self._model.append((block,))
 
+    def _append_at_once(self, blocks: tuple[int, ...]) -> None:
+        """Append each block from a writer of its own, all at the same time."""
+        with ThreadPoolExecutor(max(len(blocks), 1)) as writers:
+            for done in [writers.submit(self._append_one, block) for block in blocks]:
+                done.result()
+
     def _append_one(self, block: int) -> None:
         self.counts["writer_commits"] += 1
         is_plain = not _NOT_FOR_DELTA_RS.intersection(self.trial.traits)
@@ -174,18 +194,15 @@ class Subject:
         table = self.direct.open()
         for _ in range(20):
             try:
-                table.append(rows_of([block]), writer_id="writer", epoch=block)
+                table.append(rows_of([block]), writer_id=f"writer-{block}", epoch=1)
             except LakehandError as error:
                 if not error.retryable:
                     raise
             else:
                 return
+        raise TrialError(f"writers cannot append block {block}")
 
     def _run_verb(self, one: Round, place: Place) -> Ended:
-        def meanwhile() -> None:
-            for block in one.meanwhile:
-                self._append_one(block)
-
         before, after = Model(dict(self._model.values)), one.verb
         with self.shortage():
             ended = run_round(
@@ -193,7 +210,7 @@ class Subject:
                 one,
                 self.folder,
                 self._durations,
-                meanwhile,
+                partial(self._append_at_once, one.meanwhile),
                 disturb=self.disturb,
                 start=self.start,
             )
@@ -201,8 +218,6 @@ class Subject:
         if ended.outcome == "defect":
             raise TrialError(f"{one.verb}: {ended.text}")
         self._model = self._outcome(before, after, ended, one.meanwhile)
-        if one.verb.name == "sink" and ended.outcome != "done":
-            self._finish_sink(one.verb)
         if one.verb.name == "hot":
             self._finish_hot(before, one, ended)
         return ended
@@ -212,14 +227,11 @@ class Subject:
         self.counts[f"verb {one.verb.name}"] += 1
         is_short = self.trial.kind in {"local", "disk"} and ended.code is not None
         self.counts["faults"] += ended.faults + is_short
-        if ended.outcome == "killed":
+        steps = [f"after {ended.step or 'its start'}"] if ended.outcome == "killed" else []
+        for killed in ended.lost or steps:
             self.counts["kills"] += 1
-            step = f"after {ended.step or 'its start'}"
-            self.counts[f"killed {ended.lost or step}"] += 1
-        elif ended.lost:
-            self.counts["kills"] += 1
-            self.counts[f"killed {ended.lost}"] += 1
-        elif one.fate in {"stop", "disturb"}:
+            self.counts[f"killed {killed}"] += 1
+        if not steps and one.fate in {"stop", "disturb"}:
             self.counts["stops" if one.fate == "stop" else "server_kills"] += 1
         if ended.code:
             self.counts[f"error {ended.code}"] += 1
@@ -243,7 +255,7 @@ class Subject:
 
     def _one_of(self, allowed: list[Model], when: str) -> Model:
         """Return the model that has the rows of the table."""
-        found = self._read()
+        found = self._read_again()
         for model in allowed:
             if found == Counter(model.values.items()):
                 return model
@@ -276,6 +288,23 @@ class Subject:
         self._model = self._one_of(allowed, f"hot, {count} acknowledged, {asdict(ended)}")
 
     # Checks
+
+    def _read_again(self) -> Counter[tuple[int, int]]:
+        """Return the rows as `_read` does; those of the last time if readers must find the same.
+
+        They do if each file that was there is the same file, and none is new in the log.
+        """
+        if self.files is None:
+            return self._read()
+        files, (before, found) = _look_at(self.files), self._seen
+        news = files.keys() - before.keys()
+        if before and before.items() <= files.items() and not any(map(_is_of_log, news)):
+            self.counts["unchanged"] += 1
+            return found
+        found = self._read()
+        # As it was before the rows were read: what changed since then is seen the next time.
+        self._seen = files, found
+        return found
 
     def _read(self, version: int | None = None) -> Counter[tuple[int, int]]:
         """Return ids and values as a reader finds them that shares no code with lakehand."""
@@ -403,6 +432,24 @@ class Subject:
             for file in handle.data_files(snapshot, range(snapshot.file_count))
             for name in _names_of(file)
         }
+
+
+def _look_at(folder: Path) -> _Files:
+    """Return what tells whether a file is the same one as before, for each file below a folder."""
+    found: _Files = {}
+    for inner, _, names in os.walk(folder):
+        for name in names:
+            path = os.path.join(inner, name)  # noqa: PTH118  often called
+            try:
+                now = os.stat(path)  # noqa: PTH116
+            except FileNotFoundError:
+                continue
+            found[path] = (now.st_ino, now.st_size, now.st_mtime_ns)
+    return found
+
+
+def _is_of_log(path: str) -> bool:
+    return "/_delta_log/" in path or "/_versions/" in path
 
 
 def _names_of(file: DataFile) -> Iterator[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import multiprocessing
 import os
 import random
 import resource
@@ -14,6 +13,7 @@ import time
 import traceback
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,11 +22,14 @@ import pyarrow as pa
 
 import lakehand
 from campaign.rounds import BLOCK_IDS, BLOCK_ROWS, Round, Verb
+from campaign.timed_kill import kill_after
+from campaign.warm import warm_process
 from lakehand.errors import LakehandError
 from lakehand.hot import HotTable
-from lakehand.observe.steps import listen
+from lakehand.observe.steps import Step, listen
 from lakehand.sink import TableSink
 from lakehand.storage import open_store
+from lakehand.storage.retry import NO_RETRY, RetryPolicy
 from lakehand.testing import Fault, FaultKind, FaultStore
 from support.compactions import tasks_inline
 from support.later_vacuums import vacuum_later
@@ -45,15 +48,12 @@ SCHEMA = pa.schema(
 SINK = "campaign"
 #: Short, so that a verb may take over from one that was stopped for a second.
 RUNS = {"heartbeat_interval": "100ms", "takeover_after": "1s"}
+#: Of remote stores: a kill need not wait until a request is made again.
+_QUICK_RETRIES = {"max_retries": 6, "retry_base_delay": "5ms", "retry_max_delay": "50ms"}
 END_SECONDS = 180.0
 STOPPED_SECONDS = 1.5
 #: From one named step to the next, as a share of the time of a verb.
 _STEP_SHARE = 0.03
-
-_forks = multiprocessing.get_context("forkserver")
-_forks.set_forkserver_preload(["campaign.verbs", "lakehand.rewrite.run", "lakehand.rows.upsert"])
-# Lance does not survive a fork.
-_spawns = multiprocessing.get_context("spawn")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,8 +73,8 @@ class Place:
     limits: dict[str, int] = field(default_factory=dict)
     #: Directory into which the process copies what it syncs.
     memory: str | None = None
-    #: The clock is that of its environment, which a fork would not read.
-    has_clock: bool = False
+    #: Variables of the process, such as those by which it gets another clock.
+    environment: tuple[tuple[str, str], ...] = ()
 
     def open(self, **settings: Any) -> lakehand.Table:
         return lakehand.open_table(self.uri, storage_options=self.storage or None, **settings)
@@ -89,9 +89,12 @@ class Ended:
     text: str = ""
     faults: int = 0
     seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    #: How many named steps it came to, and the last of them.
+    steps: int = 0
     step: str | None = None
-    #: What was killed beneath it, while it went on: an executor, or a Python worker.
-    lost: str | None = None
+    #: What was killed beneath it, while it went on: executors and Python workers; or the driver.
+    lost: tuple[str, ...] = ()
 
 
 def rows_of(blocks: tuple[int, ...] | list[int], value: int | None = None) -> pa.Table:
@@ -113,22 +116,29 @@ def condition_of(blocks: tuple[int, ...]) -> str:
     return " OR ".join(spans)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Death:
+    """When the kernel kills a process: after some processor time, from its start or from a step."""
+
+    cpu_seconds: float
+    after_steps: int = 0
+
+
 class Process:
     """The process of one verb."""
 
-    def __init__(self, place: Place, verb: Verb, folder: Path) -> None:
+    def __init__(
+        self, place: Place, verb: Verb, folder: Path, *, death: Death | None = None
+    ) -> None:
         self._answer, self._steps = folder / "answer.json", folder / "step"
         for path in (self._answer, self._steps):
             path.unlink(missing_ok=True)
-        context = _spawns if place.is_lance or place.has_clock else _forks
-        arguments = (place, verb, str(self._answer), str(self._steps))
-        self._process = context.Process(target=_perform, args=arguments)
+        arguments = (place, verb, str(self._answer), str(self._steps), death)
+        self._process = warm_process(place.environment).fork(_perform, *arguments)
         self._started = time.monotonic()
-        self._process.start()
 
     @property
     def pid(self) -> int:
-        assert self._process.pid is not None
         return self._process.pid
 
     def send(self, number: int, *, tree: bool = False) -> bool:
@@ -150,7 +160,7 @@ class Process:
         """Wait until it has come to this number of named steps; return whether it has ended."""
         until = time.monotonic() + END_SECONDS
         while self._step()[0] < count and time.monotonic() < until:
-            if self.wait(0.001):
+            if self.wait(0.002):
                 return True
         return False
 
@@ -170,20 +180,29 @@ class Process:
         # Workers that outlive a killed verb end by themselves; this makes sure of it.
         self.send(signal.SIGKILL, tree=True)
         seconds = time.monotonic() - self._started
-        step = self._step()[1]
+        steps, step = self._step()
         if self._answer.exists():
             told = json.loads(self._answer.read_text())
-            return Ended(**told, seconds=seconds, step=step)
+            return Ended(**told, seconds=seconds, steps=steps, step=step)
         if self._process.exitcode == -signal.SIGKILL:
             return Ended(outcome="killed", seconds=seconds, step=step)
         return Ended(outcome="defect", text=f"exit {self._process.exitcode}", step=step)
 
 
-def _perform(place: Place, verb: Verb, answer: str, steps: str) -> None:
+def _perform(place: Place, verb: Verb, answer: str, steps: str, death: Death | None) -> None:
     os.setpgid(0, 0)
     steps_file = os.open(steps, os.O_CREAT | os.O_WRONLY)
     numbers = itertools.count(1)
-    listen(lambda step: _note(steps_file, f"{next(numbers)} {step.value}"))
+
+    def note(step: Step) -> None:
+        number = next(numbers)
+        _note(steps_file, f"{number} {step.value}")
+        if death is not None and number == death.after_steps:
+            kill_after(death.cpu_seconds)
+
+    listen(note)
+    if death is not None and death.after_steps == 0:
+        kill_after(death.cpu_seconds)
     if place.memory is not None:
         from campaign.power import remember_syncs
 
@@ -193,6 +212,7 @@ def _perform(place: Place, verb: Verb, answer: str, steps: str) -> None:
         _limit(place.limits)
         told = outcome_of(partial(_call, place, verb, faults))
         _limit(dict.fromkeys(place.limits, -1))
+    told["cpu_seconds"] = time.process_time()
     told["faults"] = sum(fault.hits for fault in faults)
     temporary = Path(f"{answer}.new")
     temporary.write_text(json.dumps(told))
@@ -238,20 +258,30 @@ def _draw_faults(place: Place) -> list[Fault]:
     return [
         Fault(
             kind=chance.choice(_FAULTS),
-            skip=chance.randrange(40),
+            skip=chance.randrange(chance.choice([8, 40, 120])),
             times=chance.choice([1, 1, 2, 5]),
             key=chance.choice(["*", "*", "*.parquet", "_delta_log/*", "_lakehand/*"]),
         )
-        for _ in range(chance.choice([1, 3, 6]))
+        for _ in range(chance.choice([1, 6, 20, 60]))
     ]
+
+
+def _draw_retries(place: Place) -> RetryPolicy:
+    """Return how often the store makes a request again: never in one call of three."""
+    if random.Random(f"retries-{place.fault_seed}").random() < 1 / 3:
+        return NO_RETRY
+    delays = {"base_delay": timedelta(milliseconds=1), "max_delay": timedelta(milliseconds=4)}
+    return RetryPolicy(max_retries=8, **delays)
 
 
 def _call(place: Place, verb: Verb, faults: list[Fault]) -> None:
     if faults:
-        store = FaultStore(open_store(place.uri, place.storage or None), faults)
-        table = lakehand.open_table(store, engine="local", **RUNS)
+        store = open_store(place.uri, place.storage or None)
+        faulty = FaultStore(store, faults, retry=_draw_retries(place))
+        table = lakehand.open_table(faulty, engine="local", **RUNS)
     else:
-        table = place.open(engine="local", **RUNS)
+        retries = _QUICK_RETRIES if place.storage else {}
+        table = place.open(engine="local", **RUNS, **retries)
     call_verb(table, place, verb)
 
 
@@ -306,7 +336,8 @@ def _delete(table: lakehand.Table, _place: Place, verb: Verb) -> None:
 
 
 def _append(table: lakehand.Table, _place: Place, verb: Verb) -> None:
-    table.append(rows_of(verb.blocks))
+    """Append rows under an epoch, so that a call that was killed may be made again."""
+    table.append(rows_of(verb.blocks), writer_id=f"appending-{verb.blocks[0]}", epoch=1)
 
 
 def _sink(_table: lakehand.Table, place: Place, verb: Verb) -> None:
@@ -360,17 +391,35 @@ class Durations:
 
     def __init__(self) -> None:
         self._seconds: dict[tuple[str, bool, bool], float] = {}
+        self._cpu_seconds: dict[tuple[str, bool, bool], float] = {}
+        self._steps: dict[str, int] = {}
         self._lock = threading.Lock()
 
     def expected(self, verb: Verb, place: Place) -> float:
         return self._seconds.get(_way_of(verb, place), 0.3 if _is_inline(place) else 1.5)
 
+    def draw_death(self, one: Round, place: Place) -> Death:
+        """Return when the process of a round is to be killed, in place of by the clock."""
+        cpu_seconds = one.moment * self._cpu_seconds.get(_way_of(one.verb, place), 0.2)
+        if one.after_steps is None:
+            return Death(cpu_seconds=cpu_seconds)
+        count = 1 + (one.after_steps - 1) % self.expected_steps(one.verb)
+        return Death(cpu_seconds=cpu_seconds * _STEP_SHARE, after_steps=count)
+
+    def expected_steps(self, verb: Verb) -> int:
+        """Return how many steps this verb had when it last had any."""
+        return self._steps.get(verb.name, 8)
+
     def note(self, verb: Verb, place: Place, ended: Ended) -> None:
         if ended.outcome == "done":
             key = _way_of(verb, place)
             with self._lock:
+                if ended.steps:
+                    self._steps[verb.name] = ended.steps
                 before = self._seconds.get(key, ended.seconds)
                 self._seconds[key] = 0.7 * before + 0.3 * ended.seconds
+                used = self._cpu_seconds.get(key, ended.cpu_seconds)
+                self._cpu_seconds[key] = 0.7 * used + 0.3 * ended.cpu_seconds
 
 
 def run_round(
@@ -381,18 +430,25 @@ def run_round(
     meanwhile: Callable[[], None],
     *,
     disturb: Callable[[], None] = lambda: None,
-    start: Callable[[Place, Verb, Path], Process] = Process,
+    start: Callable[..., Process] = Process,
 ) -> Ended:
     """Run a verb, let its fate happen at its moment, and return how it ended.
 
     `meanwhile` is called while it runs, or while it is stopped.
     """
-    process = start(place, one.verb, folder)
+    # Not with worker processes, which are killed together with that of the verb or go on.
+    is_alone = (start is Process or place.memory is not None) and not place.has_workers
+    is_timed = is_alone and one.fate == "kill"
+    death = durations.draw_death(one, place) if is_timed else None
+    more = {} if death is None else {"death": death}
+    process = start(place, one.verb, folder, **more)
     writing = threading.Thread(target=meanwhile)
     writing.start()
     try:
-        if one.fate != "end" and not _has_ended_by(
-            process, one, durations.expected(one.verb, place)
+        if (
+            death is None
+            and one.fate != "end"
+            and not _has_ended_by(process, one, place, durations)
         ):
             if one.fate == "stop":
                 process.send(signal.SIGSTOP)
@@ -410,12 +466,13 @@ def run_round(
     return ended
 
 
-def _has_ended_by(process: Process, one: Round, seconds: float) -> bool:
+def _has_ended_by(process: Process, one: Round, place: Place, durations: Durations) -> bool:
     """Wait for the moment of a round; return whether its verb has ended by then."""
+    seconds = one.moment * durations.expected(one.verb, place)
     if one.after_steps is None:
-        return process.wait(one.moment * seconds)
-    has_ended = process.wait_for_steps(one.after_steps)
-    return has_ended or process.wait(one.moment * seconds * _STEP_SHARE)
+        return process.wait(seconds)
+    count = 1 + (one.after_steps - 1) % durations.expected_steps(one.verb)
+    return process.wait_for_steps(count) or process.wait(seconds * _STEP_SHARE)
 
 
 def _run_another(place: Place, folder: Path) -> None:

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import signal
+import time
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import islice
+from pathlib import Path
 
 import pytest
 
 from campaign.bench import Bench
-from campaign.ledger import Entry, Ledger
+from campaign.latency import measure
+from campaign.ledger import Entry, Ledger, Results
 from campaign.power import Disk, remember
 from campaign.report import describe, publish
 from campaign.rounds import KINDS, Round, Trial, Verb, draw_trial
 from campaign.shrink import shrink, write_script
 from campaign.trials import Subject, TrialError
+from campaign.warm import warm_process
 
 
 @pytest.fixture
@@ -29,7 +36,7 @@ def short_trial(kind):
     return replace(trial, rounds=tuple(replace(one, again=0) for one in trial.rounds))
 
 
-@pytest.mark.parametrize("kind", ["local", "faults", "power", "disk"])
+@pytest.mark.parametrize("kind", ["local", "faults", "power", "disk", "lance"])
 def test_a_short_trial_finds_all_rows(bench, kind):
     counts = bench.run(short_trial(kind))
 
@@ -39,7 +46,8 @@ def test_a_short_trial_finds_all_rows(bench, kind):
 
 @pytest.mark.server
 def test_a_short_trial_on_s3_finds_all_rows(bench, s3_server):
-    assert bench.run(short_trial("s3"))["faults"] > 0
+    # Its seed is one of those of which many requests fail.
+    assert bench.run(replace(short_trial("s3"), seed=5))["faults"] > 0
 
 
 @pytest.mark.parametrize(
@@ -86,7 +94,7 @@ def test_a_trial_is_the_same_after_it_was_stored():
 
 
 def test_a_killed_call_is_made_again_and_killed_at_another_moment(bench, monkeypatch):
-    """Its writers append once; an append that is made again would be other rows."""
+    """Its writers append once; a hot table is opened again instead."""
     seen, run = [], Subject._run_verb
 
     def run_and_note(self, one, place):
@@ -109,7 +117,7 @@ def test_a_killed_call_is_made_again_and_killed_at_another_moment(bench, monkeyp
     assert [len(repeated.meanwhile) for repeated in seen] == [1] + [0] * (len(seen) - 1)
     assert len({repeated.moment for repeated in seen}) == len(seen) > 1
     drawn = draw_trial("local", 1, rounds=200).rounds
-    assert {one.again for one in drawn if one.verb.name in {"append", "sink", "hot"}} == {0}
+    assert {one.again for one in drawn if one.verb.name == "hot"} == {0}
     assert max(one.again for one in drawn) > 5
 
 
@@ -150,30 +158,78 @@ def test_a_lost_row_is_found_and_the_trial_made_short(lossy, tmp_path):
     assert (tmp_path / "local-9.json").exists()
 
 
-def test_a_campaign_goes_on_behind_the_last_seed_and_reports_what_it_counted(tmp_path):
+def test_a_campaign_goes_on_behind_its_seeds_and_reports_what_it_counted(tmp_path):
     published = tmp_path / "published.json"
     ledger = Ledger(tmp_path / "ledger.jsonl", published=published)
-    assert ledger.next_seed("s3") == 0
+    assert next(ledger.new_seeds("s3")) == 0
     known = {"revision": "abc", "seconds": 2.0}
     counts = {"kills": 3, "killed after commit-put": 2, "verb compact": 5, "error CONFLICT": 1}
-    ledger.add(Entry(kind="s3", seed=4, counts=counts, **known))
+    ledger.add(Entry(kind="s3", seed=1, counts=counts, **known))
     ledger.add(Entry(kind="local", seed=0, counts={"kills": 1}, failure="lost", **known))
-    assert (ledger.next_seed("s3"), ledger.next_seed("local")) == (5, 1)
+    assert next(ledger.new_seeds("local")) == 1
 
     first = ledger.publish()
     assert ledger.entries() == []
-    assert (ledger.next_seed("s3"), ledger.next_seed("local")) == (5, 1)
+    assert list(islice(ledger.new_seeds("s3"), 3)) == [0, 2, 3]
+    assert next(ledger.new_seeds("s3", 7)) == 7
     assert ledger.totals() == first
     ledger.add(Entry(kind="s3", seed=5, counts={"kills": 1}, **known))
-    assert ledger.publish()["s3"]["kills"] == 4
+    assert ledger.publish().counts["s3"]["kills"] == 4
 
-    assert "by what was killed: after commit-put 2." in describe(ledger.totals())
+    assert "by what was killed: after commit-put 2." in describe(ledger.totals().counts)
     page = tmp_path / "page.md"
     marks = "<!-- campaign: written by tests/campaign -->\nold\n<!-- end of campaign -->"
     page.write_text(f"a\n{marks}\nb\n")
-    publish(ledger.totals(), page)
-    publish(ledger.totals(), page)
+    publish(ledger.totals().counts, page)
+    publish(ledger.totals().counts, page)
     assert page.read_text().startswith("a\n")
     assert page.read_text().endswith("<!-- end of campaign -->\nb\n")
     assert "old" not in page.read_text()
     assert page.read_text().count("| s3 | 2 |") == 1
+
+
+def test_no_trial_is_counted_twice(tmp_path):
+    """Also if two machines ran it, or the ledger of one is added again."""
+    published = tmp_path / "published.json"
+    for name in ("here", "there", "here again"):
+        ledger = Ledger(tmp_path / f"{name}.jsonl", published=published)
+        for seed in (3, 4, 3) if name == "there" else (2, 3):
+            counts = {"kills": 10 + seed}
+            entry = Entry(kind="local", seed=seed, revision="abc", seconds=1.0, counts=counts)
+            ledger.add(entry)
+        results = ledger.publish()
+
+    assert results.counts["local"]["kills"] == 12 + 13 + 14
+    assert results.counts["local"]["trials"] == 3
+    assert json.loads(published.read_text())["seeds"] == {"local": "2-4"}
+
+
+def test_the_page_shows_the_committed_results():
+    """The table of the page is written from them, never by hand."""
+    root = Path(__file__).parents[2]
+    results = Results.from_json((root / "benchmarks" / "results" / "campaign.json").read_text())
+    assert describe(results.counts) in (root / "docs" / "reliability.md").read_text()
+
+
+def test_operations_are_forked_from_a_process_with_one_thread():
+    warm = warm_process(())
+    ended = [warm.fork(os._exit, code) for code in (0, 3)]
+    for process in ended:
+        process.join()
+
+    assert warm.thread_count() == 1
+    assert [process.exitcode for process in ended] == [0, 3]
+    sleeping = warm.fork(time.sleep, 60)
+    sleeping.join(0.01)
+    assert sleeping.is_alive()
+    os.kill(sleeping.pid, signal.SIGKILL)
+    sleeping.join()
+    assert sleeping.exitcode == -signal.SIGKILL
+
+
+def test_writers_lose_nothing_beside_lakehand(tmp_path):
+    measured = measure(tmp_path, 16)
+
+    assert measured["missing_rows"] == 0
+    assert measured["beside"]["failed"] == measured["without"]["failed"] == 0
+    assert measured["beside"]["commits"] == measured["without"]["commits"] == 8

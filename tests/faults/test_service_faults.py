@@ -38,6 +38,13 @@ def plan(tmp_path):
     )
 
 
+@pytest.fixture(autouse=True)
+def closed_stores():
+    yield
+    while Lake.opened:
+        Lake.opened.pop().close()
+
+
 def reach_the_mark(plan):
     until(lambda: Path(plan.mark).exists() and Path(plan.mark).read_text())
     return Path(plan.mark).stat().st_mtime
