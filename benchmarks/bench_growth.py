@@ -1,8 +1,8 @@
-"""How time and memory grow with files, partitions, columns, rows and tasks.
+"""How work and memory grow with files, partitions, columns, rows and tasks.
 
 Each point is a median of several runs, each in a process of its own. The log of many files has no
 data files: opening a table and planning its compaction read the log alone. Goals: ten million files
-are opened and planned in under 2 GB, and time grows no faster than the work.
+are opened and planned in under 2 GB, and work grows no faster than the table.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from growth_picture import draw_curves
 from large_log import make_log
-from measure import Case, measure
+from measure import Case, Measurement, measure
 from sections import ROOT, Section, circumstances, in_words
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 PICTURE = ROOT / "docs" / "images" / "growth.svg"
 GOAL_FILES, GOAL_MIB = 10_000_000, 2_000
+_ROWS_PER_FILE = 25_000
 _IMPORTS = (
     "import lakehand, lakehand.table, lakehand.formats.delta.table, lakehand.rewrite.run,"
     " lakehand.rewrite.prepare"
@@ -49,6 +50,8 @@ class Curve:
     work: str
     sizes: tuple[int, ...]
     case: Callable[[Path, int], Case]
+    #: What others, and other verbs, do with the same.
+    others: Callable[[int], list[Case]] = lambda _: []
 
 
 def main() -> None:
@@ -70,7 +73,8 @@ def main() -> None:
         if not is_full:
             return
     found = SECTION.draw()
-    PICTURE.write_text(draw_curves([(c.unit, c.work, found["curves"][c.name]) for c in CURVES]))
+    drawn = [curve for curve in CURVES if curve.name in found["curves"]]
+    PICTURE.write_text(draw_curves([(c.unit, c.work, found["curves"][c.name]) for c in drawn]))
     largest = found["curves"]["files"][-1]
     sys.exit(0 if largest["mib"] <= GOAL_MIB else "a goal is missed")
 
@@ -81,30 +85,59 @@ def points(curve: Curve, folder: Path, chosen: argparse.Namespace) -> list[dict]
         if curve.name == "files" and size > chosen.most:
             continue
         case = curve.case(folder, size)
-        measured = measure([case], runs=chosen.runs)[0]
-        point = {"size": size, "seconds": measured.median_seconds, "mib": measured.peak_mib}
-        found.append(point | {"cpu_seconds": measured.median_cpu_seconds})
-        print(f"{curve.name:12} {size:>12,}  {measured.median_seconds:8.2f} s", flush=True)
+        measured, *others = measure([case, *curve.others(size)], runs=chosen.runs)
+        found.append(_point(measured) | {"size": size, "others": list(map(_point, others))})
+        print(f"{curve.name:12} {size:>12,}  {measured.median_cpu_seconds:8.2f} CPU s", flush=True)
         for leftover in folder.iterdir():
             shutil.rmtree(leftover)
     return found
+
+
+def _point(measured: Measurement) -> dict:
+    return {
+        "name": measured.name,
+        "seconds": measured.median_seconds,
+        "mib": measured.peak_mib,
+        "cpu_seconds": measured.median_cpu_seconds,
+    }
 
 
 # -- what grows --------------------------------------------------------------------------------
 
 
 def plan_files(_folder: Path, count: int) -> Case:
-    return _plan(make_log(ROOT / ".cache" / "bench", file_count=count))
+    return _plan(_log(file_count=count))
+
+
+def other_openings(count: int) -> list[Case]:
+    place = str(_log(file_count=count))
+    opened = f"table = lakehand.open_table({place!r})"
+    return [
+        Case(name="open", setup=_IMPORTS, work=f"{opened}; table.snapshot()"),
+        Case(name="open and inspect", setup=_IMPORTS, work=f"{opened}; table.inspect()"),
+        Case(
+            name="delta-rs: open",
+            setup="from deltalake import DeltaTable",
+            work=f"DeltaTable({place!r})",
+        ),
+    ]
 
 
 def plan_partitions(_folder: Path, count: int) -> Case:
-    log = make_log(ROOT / ".cache" / "bench", file_count=300_000, partition_count=count)
-    return _plan(log)
+    return _plan(_log(file_count=300_000, partition_count=count))
+
+
+def plan_statistics(_folder: Path, count: int) -> Case:
+    return _plan(_log(file_count=5_000, column_count=count))
+
+
+def _log(**shape: int) -> Path:
+    return make_log(ROOT / ".cache" / "bench", **shape)
 
 
 def _plan(table: Path) -> Case:
     work = f"table = lakehand.open_table({str(table)!r}); plan = table.plan()"
-    return Case(name="plan", setup=_IMPORTS, work=work)
+    return Case(name="open and plan", setup=_IMPORTS, work=work)
 
 
 def compact_columns(folder: Path, count: int) -> Case:
@@ -117,14 +150,14 @@ def compact_columns(folder: Path, count: int) -> Case:
 
 
 def compact_rows(folder: Path, count: int) -> Case:
-    """Compact 40 files that must be decoded and encoded, because they are small."""
+    """Compact files that must be decoded and encoded, because they are small."""
     chance = np.random.default_rng(1)
     files = []
-    for number in range(40):
-        rows = count // 40
-        ids = np.arange(number * rows, (number + 1) * rows)
-        city = np.array(["Oslo", "Lima", "Pune", "Kyiv"])[chance.integers(0, 4, rows)]
-        files.append(pa.table({"id": ids, "x": chance.normal(size=rows), "city": city}))
+    for start in range(0, count, _ROWS_PER_FILE):
+        ids = np.arange(start, start + _ROWS_PER_FILE)
+        city = np.array(["Oslo", "Lima", "Pune", "Kyiv"])[chance.integers(0, 4, _ROWS_PER_FILE)]
+        x = chance.normal(size=_ROWS_PER_FILE)
+        files.append(pa.table({"id": ids, "x": x, "city": city}))
     return _compact(folder, files)
 
 
@@ -155,10 +188,7 @@ def spark_tasks(folder: Path, count: int) -> Case:
         "spark, _ = open_session(Settings({}))\n"
         "spark.sparkContext.parallelize(range(4), 4).map(lambda x: x).count()"
     )
-    work = (
-        "report = lakehand.open_table(place, spark=spark)"
-        ".compact(min_files=2, engine='spark', max_groups=None)"
-    )
+    work = "report = lakehand.open_table(place, spark=spark).compact(min_files=2, engine='spark')"
     return Case(name="tasks", setup=f"{_IMPORTS}\n{fresh}\n{session}", work=work)
 
 
@@ -167,53 +197,66 @@ CURVES = (
         name="files",
         unit="files in the log",
         work="open and plan",
-        sizes=(10_000, 100_000, 1_000_000, GOAL_FILES),
+        sizes=(10_000, 1_000_000, 3_000_000, GOAL_FILES),
         case=plan_files,
+        others=other_openings,
     ),
     Curve(
         name="partitions",
         unit="partitions of 300,000 files",
         work="open and plan",
-        sizes=(10, 1_000, 10_000, 100_000),
+        sizes=(10, 10_000, 50_000, 100_000),
         case=plan_partitions,
+    ),
+    Curve(
+        name="statistics",
+        unit="columns with statistics, 5,000 files",
+        work="open and plan",
+        sizes=(10, 500, 1_000, 2_000),
+        case=plan_statistics,
     ),
     Curve(
         name="columns",
         unit="columns",
         work="compact 20 files of 1,000 rows",
-        sizes=(20, 200, 2_000),
+        sizes=(20, 500, 1_000, 2_000),
         case=compact_columns,
     ),
     Curve(
         name="rows",
-        unit="rows",
-        work="compact 40 files",
-        sizes=(100_000, 1_000_000, 10_000_000),
+        unit="rows, 25,000 in each file",
+        work="compact small files",
+        sizes=(1_000_000, 5_000_000, 10_000_000),
         case=compact_rows,
     ),
     Curve(
         name="tasks",
         unit="tasks on Spark",
         work="compact a partition each",
-        sizes=(10, 100, 1_000),
+        sizes=(10, 250, 500, 1_000),
         case=spark_tasks,
     ),
 )
 
 
 def _table(found: dict) -> str:
-    lines = [in_words(found, f"medians of {found['runs']} runs"), ""]
+    runs = "one run of each" if found["runs"] == 1 else f"medians of {found['runs']} runs"
+    lines = [in_words(found, runs)]
     for curve in CURVES:
         if curve.name not in found["curves"]:
             continue
-        lines += ["", f"| {curve.unit}: {curve.work} | seconds | CPU s | peak MiB |"]
-        lines.append("|---:|---:|---:|---:|")
-        lines += [
-            f"| {point['size']:,} | {point['seconds']:.2f} | {point['cpu_seconds']:.2f}"
-            f" | {point['mib']:,.0f} |"
-            for point in found["curves"][curve.name]
-        ]
+        lines += ["", f"| {curve.unit} | | seconds | CPU s | peak MiB |"]
+        lines.append("|---:|---|---:|---:|---:|")
+        for point in found["curves"][curve.name]:
+            name = f"**lakehand**: {curve.work}"
+            lines.append(_row(f"{point['size']:,}", point | {"name": name}))
+            lines += [_row("", other) for other in point["others"]]
     return "\n".join(lines)
+
+
+def _row(size: str, point: dict) -> str:
+    figures = f"{point['seconds']:.2f} | {point['cpu_seconds']:.2f} | {point['mib']:,.0f}"
+    return f"| {size} | {point['name']} | {figures} |"
 
 
 SECTION = Section(name="growth", table=_table)

@@ -1,4 +1,4 @@
-"""Growth as a picture: one panel per curve, both axes logarithmic, in plain SVG."""
+"""Growth as a picture: one panel per curve, both axes from zero, in plain SVG."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ from chart import STYLE
 _WIDTH, _MARGIN, _GAP = 860, 24, 30
 _PANEL_WIDTH, _PANEL_HEIGHT, _TITLE, _AXIS = 250, 150, 44, 34
 _ACROSS = 3
+_LABEL_WIDTH = 34
 _LINES = """
   .line { fill: none; stroke: #1a7f64; stroke-width: 2 }
-  .linear { stroke: #8c959f; stroke-dasharray: 3 4 }
   .point { fill: #1a7f64 }
   @media (prefers-color-scheme: dark) { .line { stroke: #3fb68b } .point { fill: #3fb68b } }
 """
+_LEGEND = (
+    "CPU seconds of all processes (medians). Both axes begin at zero; on a straight line, work"
+    " grows with the table."
+)
 
 
 def draw_curves(curves: list[tuple[str, str, list[dict]]]) -> str:
@@ -27,55 +31,55 @@ def draw_curves(curves: list[tuple[str, str, list[dict]]]) -> str:
     for number, (unit, work, points) in enumerate(curves):
         left = _MARGIN + 20 + (number % _ACROSS) * (_PANEL_WIDTH + _GAP)
         parts += _panel(left, _MARGIN + number // _ACROSS * step, unit, work, points)
-    legend = "Seconds (medians), both axes logarithmic. Dashed: growth that is linear."
-    parts.append(f'<text class="quiet" x="{_MARGIN}" y="{height - 12}">{legend}</text>')
+    parts.append(f'<text class="quiet" x="{_MARGIN}" y="{height - 12}">{_LEGEND}</text>')
     body = "\n".join(parts)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="img" '
-        f'width="{_WIDTH}" height="{height}">\n<title>How time grows</title>\n'
+        f'width="{_WIDTH}" height="{height}">\n<title>How work grows with the table</title>\n'
         f"<style>{STYLE}{_LINES}</style>\n"
         f'<rect class="ground" width="{_WIDTH}" height="{height}" rx="6"/>\n{body}\n</svg>\n'
     )
 
 
 def _panel(left: float, top: float, unit: str, work: str, points: list[dict]) -> list[str]:
-    width, height = _PANEL_WIDTH - 40, _PANEL_HEIGHT
-    first, last = (math.log10(points[end]["size"]) for end in (0, -1))
-    seconds = [point["seconds"] for point in points]
-    # The dashed line begins at the first point, and must fit as well.
-    linear = seconds[0] * points[-1]["size"] / points[0]["size"]
-    low = math.floor(math.log10(min(seconds)))
-    high = max(low + 1, math.ceil(math.log10(max(seconds))))
-    ground = top + _TITLE + height
+    width, ground = _PANEL_WIDTH - 40, top + _TITLE + _PANEL_HEIGHT
+    most = points[-1]["size"]
+    step = _step(max(point["cpu_seconds"] for point in points))
+    lines = math.ceil(max(point["cpu_seconds"] for point in points) / step)
 
     def x(size: float) -> float:
-        return round(left + (math.log10(size) - first) / (last - first) * width, 1)
+        return round(left + size / most * width, 1)
 
     def y(value: float) -> float:
-        return round(ground - (math.log10(value) - low) / (high - low) * height, 1)
+        return round(ground - value / (lines * step) * _PANEL_HEIGHT, 1)
 
     parts = [
         f'<text class="title" x="{left - 20}" y="{top + 14}">{escape(work)}</text>',
         f'<text class="quiet" x="{left - 20}" y="{top + 31}">by {escape(unit)}</text>',
     ]
-    for power in range(low, high + 1):
-        at, text = y(10.0**power), f"{10.0**power:g}"
+    for number in range(lines + 1):
+        at = y(number * step)
         parts.append(f'<path class="grid" d="M{left} {at}H{left + width}"/>')
-        parts.append(f'<text class="quiet end" x="{left - 5}" y="{at + 4}">{text}</text>')
-    end = min(points[-1]["size"], points[0]["size"] * 10.0**high / seconds[0])
-    parts.append(
-        f'<path class="line linear" d="M{x(points[0]["size"])} {y(seconds[0])}'
-        f'L{x(end)} {y(min(linear, 10.0**high))}"/>'
-    )
-    route = "L".join(f"{x(point['size'])} {y(point['seconds'])}" for point in points)
+        parts.append(
+            f'<text class="quiet end" x="{left - 5}" y="{at + 4}">{number * step:g}</text>'
+        )
+    route = "L".join(f"{x(point['size'])} {y(point['cpu_seconds'])}" for point in points)
     parts.append(f'<path class="line" d="M{route}"/>')
+    labelled = -_LABEL_WIDTH
     for point in points:
         at = x(point["size"])
-        parts.append(f'<circle class="point" r="3.5" cx="{at}" cy="{y(point["seconds"])}"/>')
-        parts.append(
-            f'<text class="quiet middle" x="{at}" y="{ground + 18}">{_short(point["size"])}</text>'
-        )
+        parts.append(f'<circle class="point" r="3.5" cx="{at}" cy="{y(point["cpu_seconds"])}"/>')
+        if at - labelled >= _LABEL_WIDTH:
+            text = _short(point["size"])
+            parts.append(f'<text class="quiet middle" x="{at}" y="{ground + 18}">{text}</text>')
+            labelled = at
     return parts
+
+
+def _step(most: float) -> float:
+    """Return a round number that fits two to five times into `most`."""
+    power = 10.0 ** math.floor(math.log10(most))
+    return next(power * part for part in (0.2, 0.5, 1, 2) if most / (power * part) <= 5)
 
 
 def _short(number: int) -> str:

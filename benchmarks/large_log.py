@@ -67,23 +67,35 @@ CHECKPOINT = pa.schema(
 )  # fmt: skip
 
 
-def make_log(directory: Path, *, file_count: int, partition_count: int = 1000) -> Path:
-    """Return a table whose checkpoint holds `file_count` files; made once and then kept."""
-    name = f"log-{file_count}" + ("" if partition_count == 1000 else f"-{partition_count}")
-    table = directory / name
+def make_log(
+    directory: Path, *, file_count: int, partition_count: int = 1000, column_count: int = 0
+) -> Path:
+    """Return a table whose checkpoint holds `file_count` files; made once and then kept.
+
+    It has `column_count` more columns, and statistics of all.
+    """
+    table = directory / f"log-{file_count}-{partition_count}-{column_count}"
     log = table / "_delta_log"
     if (log / "_last_checkpoint").exists():
         return table
     log.mkdir(parents=True, exist_ok=True)
-    _write_commit(log, 0, [{"protocol": PROTOCOL}, {"metaData": METADATA}])
-    _write_checkpoint(log / f"{0:020}.checkpoint.parquet", file_count, partition_count)
+    more = [{**SCHEMA["fields"][0], "name": name} for name in _names(column_count)]
+    schema = {**SCHEMA, "fields": [*SCHEMA["fields"], *more]}
+    metadata = {**METADATA, "schemaString": json.dumps(schema)}
+    _write_commit(log, 0, [{"protocol": PROTOCOL}, {"metaData": metadata}])
+    numbers = (file_count, partition_count, column_count)
+    _write_checkpoint(log / f"{0:020}.checkpoint.parquet", metadata, *numbers)
     for version in range(1, COMMITS_AFTER + 1):
         first = file_count + version * FILES_A_COMMIT
-        adds = _adds(first, FILES_A_COMMIT, partition_count).to_pylist()
+        adds = _adds(first, FILES_A_COMMIT, partition_count, column_count).to_pylist()
         _write_commit(log, version, [{"add": _as_json(add)} for add in adds])
     pointer = {"version": 0, "size": file_count + 2}
     (log / "_last_checkpoint").write_text(json.dumps(pointer))
     return table
+
+
+def _names(column_count: int) -> list[str]:
+    return [f"column_{number:04}" for number in range(column_count)]
 
 
 def _write_commit(log: Path, version: int, actions: list[dict]) -> None:
@@ -91,13 +103,16 @@ def _write_commit(log: Path, version: int, actions: list[dict]) -> None:
     (log / f"{version:020}.json").write_text(lines)
 
 
-def _write_checkpoint(path: Path, file_count: int, partition_count: int) -> None:
-    head = [{"protocol": PROTOCOL}, {"metaData": {**METADATA, "configuration": []}}]
+def _write_checkpoint(
+    path: Path, metadata: dict, file_count: int, partition_count: int, column_count: int
+) -> None:
+    head = [{"protocol": PROTOCOL}, {"metaData": {**metadata, "configuration": []}}]
     head[1]["metaData"]["format"] = {"provider": "parquet", "options": []}
     with pq.ParquetWriter(path, CHECKPOINT, compression="snappy") as writer:
         writer.write_table(pa.Table.from_pylist(head, schema=CHECKPOINT))
         for start in range(0, file_count, BATCH_FILES):
-            adds = _adds(start, min(BATCH_FILES, file_count - start), partition_count)
+            count = min(BATCH_FILES, file_count - start)
+            adds = _adds(start, count, partition_count, column_count)
             nothing = [
                 pa.nulls(len(adds), CHECKPOINT.field(name).type) for name in CHECKPOINT.names
             ]
@@ -105,7 +120,7 @@ def _write_checkpoint(path: Path, file_count: int, partition_count: int) -> None
             writer.write_table(pa.Table.from_arrays(columns, schema=CHECKPOINT))
 
 
-def _adds(start: int, count: int, partition_count: int) -> pa.StructArray:
+def _adds(start: int, count: int, partition_count: int, column_count: int) -> pa.StructArray:
     """Make adds of which nine in ten are small, over as many days as there are partitions."""
     chance = np.random.default_rng(start)
     ids = np.arange(start, start + count)
@@ -115,7 +130,10 @@ def _adds(start: int, count: int, partition_count: int) -> pa.StructArray:
     path = _join(
         "day=", pa.array(day), "/part-", pc.utf8_lpad(text, 10, "0"), "-c000.snappy.parquet"
     )
-    bounds = _join('{"id":', text, ',"amount":0.5}')
+    bounds = _join('{"id":', text, ',"amount":0.5')
+    for name in _names(column_count):
+        bounds = _join(bounds, f',"{name}":', text)
+    bounds = _join(bounds, "}")
     stats = _join('{"numRecords":', pa.array(size // 64).cast(pa.string()), ',"minValues":', bounds,
                   ',"maxValues":', bounds, ',"nullCount":{"id":0,"amount":3}}')  # fmt: skip
     offsets = pa.array(np.arange(count + 1), pa.int32())

@@ -7,19 +7,24 @@ import statistics
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
+from textwrap import indent
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _PROGRAM = """
-import json, resource, sys, time
+import json, os, sys, time
+sys.path.append({here!r})
+from process_tree import Watch, peak_mib
 {setup}
-started, worked = time.perf_counter(), time.process_time()
-{work}
-seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - worked
-peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print(json.dumps({{"seconds": seconds, "cpu": cpu_seconds, "mib": peak_kib / 1024}}))
+with Watch(os.getpid(), sample_seconds=0.25) as watch:
+    started = time.perf_counter()
+    {work}
+    seconds = time.perf_counter() - started
+mib = max(watch.peak_rss_bytes / 2**20, peak_mib())
+print(json.dumps({{"seconds": seconds, "cpu": watch.cpu_seconds, "mib": mib}}))
 """
 
 
@@ -30,7 +35,7 @@ class Measurement:
     name: str
     median_seconds: float
     worst_seconds: float
-    #: Work of all cores together: the number to look at on a busy machine.
+    #: Work of all cores and processes together: the number to look at on a busy machine.
     median_cpu_seconds: float
     #: The most memory that any run had at any time.
     peak_mib: float
@@ -47,7 +52,11 @@ class Case:
 
 def measure(cases: Sequence[Case], *, runs: int) -> list[Measurement]:
     """Run every case `runs` times, in turns: what else the machine does then hits all alike."""
-    programs = [_PROGRAM.format(setup=case.setup, work=case.work) for case in cases]
+    here = str(Path(__file__).parent)
+    programs = [
+        _PROGRAM.format(here=here, setup=case.setup, work=indent(case.work, "    ").lstrip())
+        for case in cases
+    ]
     rounds = [[_run_once(program) for program in programs] for _ in range(runs)]
     by_case = zip(*rounds, strict=True)
     return [_summary(case.name, found) for case, found in zip(cases, by_case, strict=True)]

@@ -66,11 +66,18 @@ def _parse(stat: str) -> _Process:
     return _Process(parent=int(fields[1]), ticks=ticks, pages=int(fields[21]))
 
 
+def peak_mib() -> float:
+    """Return the most memory that this process has had; `ru_maxrss` counts its parent's as well."""
+    status = (_PROC / "self" / "status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if "VmHWM" in line) / 1024
+
+
 class Watch:
     """Watches a process while the block runs; what it found is there afterwards."""
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, *, sample_seconds: float = _SAMPLE_SECONDS) -> None:
         self._pid = pid
+        self._sample_seconds = sample_seconds
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._keep_sampling, daemon=True)
         self.peak_rss_bytes = 0
@@ -89,7 +96,7 @@ class Watch:
         self.cpu_seconds += self.sample().cpu_seconds
 
     def _keep_sampling(self) -> None:
-        while not self._done.wait(_SAMPLE_SECONDS):
+        while not self._done.wait(self._sample_seconds):
             self.sample()
 
     def sample(self) -> Usage:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -179,14 +180,24 @@ def test_an_error_of_the_caller_stops_the_tables(lake, monkeypatch):
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("maintain")]
 
 
-def start(lake, program="import lakehand.cli.main as m; m.main()"):
-    arguments = ["maintain", str(lake), "--json", "--jobs", "1", *OPTIONS]
-    return subprocess.Popen(
-        [sys.executable, "-c", program, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+@pytest.fixture
+def start():
+    """Start the command in a process, which ends with the test."""
+    with contextlib.ExitStack() as started:
+
+        def run(lake, program="import lakehand.cli.main as m; m.main()"):
+            arguments = ["maintain", str(lake), "--json", "--jobs", "1", *OPTIONS]
+            process = subprocess.Popen(
+                [sys.executable, "-c", program, *arguments],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            started.enter_context(process)
+            started.callback(process.kill)
+            return process
+
+        yield run
 
 
 #: As the command, with processes that never end by themselves.
@@ -206,7 +217,7 @@ import lakehand.cli.main as m; m.main()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_winds_down_and_a_second_one_stops_at_once(lake, number):
+def test_a_signal_winds_down_and_a_second_one_stops_at_once(lake, start, number):
     process = start(lake, ENDLESS)
     assert process.stderr.readline() == "begun\n"
     os.kill(process.pid, number)
@@ -219,7 +230,7 @@ def test_a_signal_winds_down_and_a_second_one_stops_at_once(lake, number):
     assert tables[0]["error"]["code"] == "INTERRUPTED"
 
 
-def test_only_the_core_is_needed(lake):
+def test_only_the_core_is_needed(lake, start):
     program = (
         "import sys\n"
         "for name in ('sqlalchemy', 'cronsim'): sys.modules[name] = None\n"

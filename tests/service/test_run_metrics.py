@@ -60,7 +60,7 @@ class Gateway:
                 pass
 
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.thread = threading.Thread(target=self.server.serve_forever)
+        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.01,))
         self.thread.start()
         self.host = f"127.0.0.1:{self.server.server_port}"
 

@@ -195,7 +195,7 @@ class _other_site:  # noqa: N801  used as a function
         self._server.block_on_close = False
 
     def __enter__(self):
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
         return f"http://127.0.0.1:{self._server.server_port}/"
 
     def __exit__(self, *_):
