@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import random
+import signal
 import time
 from collections import Counter
 
@@ -29,6 +30,7 @@ _context = multiprocessing.get_context("fork")
 
 def work(url, number, barrier, running, stop_at):
     """Claim and end jobs; count in shared memory who is at work on each lane of a table."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # whatever the parent does at SIGTERM
     database = open_database(url)
     queue, chance = JobQueue(database), random.Random(number)
     barrier.wait()

@@ -96,6 +96,7 @@ HELD = {"first stage": FIRST_SPLIT + 3, "second stage": 0}
 
 def let_each_executor_split(board):
     """Hold the executor of the first split until another one has done the other splits."""
+    board.wait_for("held", count=1)
     board.wait_for("split", count=4)
     board.release(FIRST_SPLIT)
 

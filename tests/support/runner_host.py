@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 import traceback
 from multiprocessing.connection import Client, Connection, Listener
 from typing import TYPE_CHECKING, Any, Self
@@ -52,6 +53,7 @@ class RunnerHost:
         self._connection = listener.accept()
         listener.close()
         self._connection.send((dict(settings), dict(session or {}), worker_path or MODULES))
+        self._number = 0
 
     def call(self, scenario: Callable[..., Any], *args: Any, seconds: float = 120) -> Any:
         self.begin(scenario, *args)
@@ -59,13 +61,17 @@ class RunnerHost:
 
     def begin(self, scenario: Callable[..., Any], *args: Any) -> None:
         """Start a scenario over there; what the test does meanwhile is its own affair."""
-        self._connection.send((scenario, args))
+        self._number += 1
+        self._connection.send((self._number, scenario, args))
 
     def answer(self, *, seconds: float = 120) -> Any:
         """Return what the scenario that was begun returns or raises."""
-        if not self._connection.poll(seconds):
-            raise TimeoutError(f"no answer after {seconds} seconds:\n{self.log()}")
-        answer, error = self._connection.recv()
+        until, number = time.monotonic() + seconds, 0
+        # The answer to a scenario for which a test has not waited long enough may come first.
+        while number != self._number:
+            if not self._connection.poll(max(until - time.monotonic(), 0)):
+                raise TimeoutError(f"no answer after {seconds} seconds:\n{self.log()}")
+            number, answer, error = self._connection.recv()
         if error is not None:
             raise error
         return answer
@@ -112,14 +118,14 @@ def _submit_arguments(session: Mapping[str, str]) -> str:
 def _serve(connection: Connection, runner: Runner) -> None:
     while True:
         try:
-            scenario, args = connection.recv()
+            number, scenario, args = connection.recv()
         except EOFError:
             return
         try:
-            connection.send((scenario(runner, *args), None))
+            connection.send((number, scenario(runner, *args), None))
         except Exception as error:  # noqa: BLE001  raised again in the test's process
             traceback.print_exc()
-            connection.send((None, error))
+            connection.send((number, None, error))
 
 
 if __name__ == "__main__":
