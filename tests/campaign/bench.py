@@ -103,6 +103,8 @@ class Bench:
             )
             direct = replace(place, fault_seed=None, has_spark=False, memory=None)
             subject = Subject(trial, place, folder, self._durations, writing=direct, **more)
+            if trial.commits:
+                subject.add_writers()
             if place.has_spark:
                 subject.start = partial(SparkVerb, self._spark_driver(trial))
             if place.memory is not None:

@@ -10,7 +10,9 @@ import random
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, get_args
 
-Kind = Literal["local", "processes", "faults", "power", "clocks", "s3", "disk", "lance", "spark"]
+Kind = Literal[
+    "local", "writers", "processes", "faults", "power", "clocks", "s3", "disk", "lance", "spark"
+]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 #: What happens to the process of a verb: nothing, SIGKILL (of its workers, too), SIGSTOP and later
 #: SIGCONT, or its server is killed.
@@ -61,6 +63,8 @@ class Trial:
     seed: int
     traits: tuple[str, ...]
     rounds: tuple[Round, ...]
+    #: How often each of the writers commits that run beside all rounds.
+    commits: int = 0
 
     def without(self, number: int) -> Trial:
         """Return the trial with one round less. Its appends stay: later rounds need them."""
@@ -92,7 +96,7 @@ class Trial:
         return cls(**{**document, "traits": tuple(document["traits"]), "rounds": tuple(rounds)})
 
 
-def draw_trial(kind: Kind, seed: int, *, rounds: int = 6) -> Trial:
+def draw_trial(kind: Kind, seed: int, *, rounds: int = 6, commits: int = 1500) -> Trial:
     chance = random.Random(f"{kind}-{seed}")
     # delta-rs writes only to tables with few features.
     share = chance.choice([0.0, 0.4, 0.6])
@@ -101,7 +105,11 @@ def draw_trial(kind: Kind, seed: int, *, rounds: int = 6) -> Trial:
         traits = ()
     drawing = _Drawing(kind, chance, traits)
     return Trial(
-        kind=kind, seed=seed, traits=traits, rounds=tuple(drawing.round() for _ in range(rounds))
+        kind=kind,
+        seed=seed,
+        traits=traits,
+        rounds=tuple(drawing.round() for _ in range(rounds)),
+        commits=commits if kind == "writers" else 0,
     )
 
 
@@ -151,6 +159,8 @@ class _Drawing:
         elif self._kind != "lance":
             names += ["checkpoint", "statistics", "purge", "clean_logs", "repair", "restore"]
             names += ["merge"]
+        if self._kind == "writers":  # a restore would undo their commits
+            names.remove("restore")
         if self._kind in {"local", "processes", "clocks"}:  # its log is on a local disk
             names += ["hot"]
         name = self._chance.choice(names)

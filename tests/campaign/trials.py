@@ -34,6 +34,7 @@ from campaign.verbs import (
     rows_of,
     run_round,
 )
+from campaign.writers import FIRST_ID, Writers
 from lakehand.errors import LakehandError
 from lakehand.formats.delta.deletion_vectors.format import DvDescriptor
 from lakehand.storage import open_store
@@ -60,6 +61,8 @@ _NOT_FOR_DELTA_RS = {"vectors", "row_ids", "mapped", "checksums", "changes"}
 _Files = dict[str, tuple[int, int, int]]
 #: Verbs that write rows.
 _WRITING = ("upsert", "merge", "hot", "append", "sink")
+#: When a sink has last vacuumed, which stays.
+_VACUUMED = "_lakehand/vacuumed.json"
 #: Kills of the vacuums at the end.
 _LAST_KILLS = 3
 
@@ -124,6 +127,8 @@ class Subject:
         self.start: Callable[..., Process] = Process
         #: Something is short while a verb runs.
         self.shortage: Callable[[], AbstractContextManager[None]] = nullcontext
+        #: Writers that run beside all rounds.
+        self.beside: Writers | None = None
         #: Where the files of the table are, if they can be compared.
         self.files: Path | None = None if self.place.memory else Path(self.direct.uri)
         self._seen: tuple[_Files, Counter[tuple[int, int]]] = ({}, Counter())
@@ -131,8 +136,19 @@ class Subject:
         self._versions: dict[int, dict[int, int]] = {}
         self._row_ids: dict[int, int] = {}
 
+    def add_writers(self) -> None:
+        """Let writers run beside all rounds: delta-rs if it can write to such a table."""
+        is_plain = not _NOT_FOR_DELTA_RS.intersection(self.trial.traits)
+        self.beside = Writers(
+            self.direct,
+            self.folder,
+            engines=("delta-rs" if is_plain else "append", "append", "sink"),
+            commits=self.trial.commits,
+        )
+
     def create(self) -> None:
-        properties: dict[str, str] = {"delta.checkpointInterval": "4"}
+        interval = 4 if self.beside is None else self._chance.choice([10, 25, 60])
+        properties: dict[str, str] = {"delta.checkpointInterval": str(interval)}
         for trait in self.trial.traits:
             properties.update(PROPERTIES.get(trait, {}))
         lakehand.create_table(
@@ -147,6 +163,17 @@ class Subject:
     # Rounds
 
     def run(self) -> None:
+        with self.beside or nullcontext():
+            self._run_rounds()
+        if self.beside is not None:
+            self.counts.update(self.beside.counts())
+        self._check("the last round")
+        self._check_history()
+        if not self.place.is_lance:
+            self._clean_up()
+        self._check_writers(is_last=True)
+
+    def _run_rounds(self) -> None:
         for number, one in enumerate(self.trial.rounds):
             self._append(one.before)
             place = replace(self.place, limits=self._limits()) if self._is_short() else self.place
@@ -161,10 +188,7 @@ class Subject:
                 self._finish_sink(one.verb)
             if number % 3 == 2:
                 self._check(f"round {number} ({one.verb.name}, {one.fate})")
-        self._check("the last round")
-        self._check_history()
-        if not self.place.is_lance:
-            self._clean_up()
+                self._check_writers(is_last=False)
 
     def _is_short(self) -> bool:
         return self.trial.kind == "local" and self._chance.random() < 0.15
@@ -313,18 +337,43 @@ class Subject:
 
             rows = lance.dataset(self.direct.uri, version=version).to_table()
         else:
-            options = delta_rs_options(self.direct.storage)
-            table = DeltaRsTable(self.direct.uri, version=version, storage_options=options)
-            query = QueryBuilder().register("t", table).execute("SELECT id, value FROM t")
-            rows = pa.table(query.read_all())
+            rows = self._read_by_delta_rs(self._own_rows(), version)
         self.counts["rows_compared"] += rows.num_rows
         return Counter(zip(rows["id"].to_pylist(), rows["value"].to_pylist(), strict=True))
+
+    def _read_by_delta_rs(self, where: str | None, version: int | None = None) -> pa.Table:
+        options = delta_rs_options(self.direct.storage)
+        table = DeltaRsTable(self.direct.uri, version=version, storage_options=options)
+        text = f"SELECT id, value FROM t WHERE {where or 'true'}"
+        return pa.table(QueryBuilder().register("t", table).execute(text).read_all())
+
+    def _own_rows(self) -> str | None:
+        """Return the condition for rows that are not those of writers beside the rounds."""
+        return f"id < {FIRST_ID}" if self.beside else None
+
+    def _check_writers(self, *, is_last: bool) -> None:
+        """Look for all that writers beside the rounds have committed, as delta-rs reads it."""
+        if self.beside is None:
+            return
+        self.beside.raise_failure()
+        acknowledged = self.beside.acknowledged()
+        where, table = f"id >= {FIRST_ID}", self.direct.open()
+        readers = {
+            "lakehand": partial(table.to_arrow, columns=["id", "value"], where=where),
+            "delta-rs": partial(self._read_by_delta_rs, where),
+        }
+        for name, read in readers.items():
+            rows = read()
+            self.counts["rows_compared"] += rows.num_rows
+            ids, values = (rows[column].to_numpy() for column in ("id", "value"))
+            for error in self.beside.errors(ids, values, acknowledged, is_last=is_last):
+                raise TrialError(f"writers, read by {name}: {error}")
 
     def _check(self, when: str) -> None:
         table = self.direct.open()
         version = table.version()
         expected = Counter(self._model.values.items())
-        rows = table.to_arrow(columns=["id", "value"], version=version)
+        rows = table.to_arrow(columns=["id", "value"], version=version, where=self._own_rows())
         found = Counter(zip(rows["id"].to_pylist(), rows["value"].to_pylist(), strict=True))
         self.counts["rows_compared"] += rows.num_rows
         if found != expected:
@@ -366,7 +415,10 @@ class Subject:
             if "changes" in self.trial.traits:
                 self._check_changes(version)
         if self._oracle is not None and not self.direct.storage and not self.place.is_lance:
-            found_rows = self._oracle.sql(f"SELECT id, value FROM delta.`{self.direct.uri}`")
+            where = self._own_rows() or "true"
+            found_rows = self._oracle.sql(
+                f"SELECT id, value FROM delta.`{self.direct.uri}` WHERE {where}"
+            )
             found = Counter((row["id"], row["value"]) for row in found_rows)
             self.counts["rows_compared"] += len(found_rows)
             self.counts["tables_read_by_delta_spark"] += 1
@@ -379,6 +431,7 @@ class Subject:
         table = self.direct.open()
         if version < table.version():
             changes = pa.table(table.changes(from_version=version + 1))
+            changes = changes.filter(pc.less(changes["id"], FIRST_ID))
             for kind, sign in {
                 "insert": 1,
                 "update_postimage": 1,
@@ -418,8 +471,8 @@ class Subject:
         surplus = sorted(key for key in left - needed if not key.startswith("_delta_log/"))
         if surplus or needed - left:
             raise TrialError(f"left behind: {surplus[:5]}; missing: {sorted(needed - left)[:5]}")
-        runs = sorted(info.key for info in store.list("_lakehand/") if "/writers/" not in info.key)
-        if runs:
+        ours = sorted(info.key for info in store.list("_lakehand/"))
+        if runs := [key for key in ours if "/writers/" not in key and key != _VACUUMED]:
             raise TrialError(f"left behind: {runs[:5]}")
 
     def _needed_files(self) -> set[str]:

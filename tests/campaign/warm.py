@@ -15,6 +15,7 @@ import os
 import select
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from multiprocessing.connection import Connection
@@ -33,7 +34,7 @@ _WITHOUT_THREADS = {
 }
 _SOURCE = Path(__file__).parents[2] / "src"
 #: Packages of which everything is loaded; modules that lack a library of theirs are left out.
-_LOADED = ("lakehand", "campaign.verbs", "campaign.power", "support.rows")
+_LOADED = ("lakehand", "campaign.verbs", "campaign.writers", "campaign.power", "support.rows")
 #: These start threads, or are not needed by any verb.
 _LEFT_OUT = ("lakehand.cli", "lakehand.service", "lakehand.web", "lakehand.spark", "lakehand.sql")
 END_SECONDS = 20.0
@@ -60,6 +61,7 @@ class WarmProcess:
                 pass_fds=[there.fileno()],
             )
             self._connection = Connection(here.detach())
+        self._lock = threading.Lock()
 
     def fork(self, function: Callable[..., object], *arguments: object) -> ForkedProcess:
         """Begin a call in a process of its own. Raises ThreadsError."""
@@ -78,8 +80,9 @@ class WarmProcess:
         return count
 
     def _ask(self, question: tuple[Any, ...]) -> Any:
-        self._connection.send(question)
-        return self._connection.recv()
+        with self._lock:
+            self._connection.send(question)
+            return self._connection.recv()
 
     def close(self) -> None:
         self._connection.close()

@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from campaign.bench import Bench
@@ -19,10 +20,11 @@ from campaign.latency import measure
 from campaign.ledger import Entry, Ledger, Results
 from campaign.power import Disk, remember
 from campaign.report import describe, publish
-from campaign.rounds import KINDS, Round, Trial, Verb, draw_trial
+from campaign.rounds import BLOCK_IDS, BLOCK_ROWS, KINDS, Round, Trial, Verb, draw_trial
 from campaign.shrink import shrink, write_script
 from campaign.trials import Subject, TrialError
 from campaign.warm import warm_process
+from campaign.writers import Writers
 
 
 @pytest.fixture
@@ -42,6 +44,43 @@ def test_a_short_trial_finds_all_rows(bench, kind):
 
     assert counts["operations"] >= 3
     assert counts["rows_compared"] > 0
+
+
+def test_writers_are_killed_beside_operations_and_no_commit_is_lost_or_doubled(bench):
+    trial = replace(short_trial("writers"), traits=(), commits=40)
+    counts = bench.run(trial)
+
+    assert counts["writer_commits"] >= 3 * 40
+    assert counts["writer_kills"] + counts["kills"] > 0
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (lambda ids, values: (ids[1:], values[1:]), "there in part"),
+        (lambda ids, values: (ids[BLOCK_ROWS:], values[BLOCK_ROWS:]), "acknowledged .* missing"),
+        (lambda ids, values: (ids, values + 1), "changed"),
+        (lambda ids, values: (np.tile(ids, 2), np.tile(values, 2)), "twice"),
+        (
+            lambda ids, _: (more := np.append(ids, ids + 90 * BLOCK_IDS), more % 7),
+            "nobody made",
+        ),
+    ],
+)
+def test_rows_of_writers_that_are_lost_doubled_or_changed_are_found(
+    bench, monkeypatch, change, error
+):
+    """The rows that a reader finds are changed, as a defect of a rewrite would."""
+    trial = Trial(kind="writers", seed=1, traits=(), rounds=(), commits=3)
+    found = Writers.errors
+
+    def after_a_defect(self, ids, values, acknowledged, *, is_last):
+        return found(self, *change(ids, values), acknowledged, is_last=is_last)
+
+    monkeypatch.setattr(Writers, "errors", after_a_defect)
+
+    with pytest.raises(TrialError, match=error):
+        bench.run(trial)
 
 
 @pytest.mark.server
@@ -213,12 +252,12 @@ def test_the_page_shows_the_committed_results():
 
 def test_operations_are_forked_from_a_process_with_one_thread():
     warm = warm_process(())
-    ended = [warm.fork(os._exit, code) for code in (0, 3)]
+    ended = [warm.fork(int, text) for text in ("1", "no number")]
     for process in ended:
         process.join()
 
     assert warm.thread_count() == 1
-    assert [process.exitcode for process in ended] == [0, 3]
+    assert [process.exitcode for process in ended] == [0, 1]
     sleeping = warm.fork(time.sleep, 60)
     sleeping.join(0.01)
     assert sleeping.is_alive()
