@@ -171,3 +171,37 @@ def test_what_lies_below_the_oldest_checkpoint_is_missed_by_nobody():
     store.delete([commit_key(2)])
     # Engines ask for a commit at or after the checkpoint that they read.
     assert [found.name for found in check_log(store, now=NOW).findings] == ["missing_commit"]
+
+
+def test_a_log_is_listed_once_however_many_checkpoints_are_compared(monkeypatch):
+    """A table with a month of commits has hundreds, and each listing takes as long as all of it."""
+    store = new_log(START, *([add(f"{n}.parquet")] for n in range(12)))
+    for version in range(2, 12, 2):
+        added = [add(f"{n}.parquet") for n in range(version)]
+        put_checkpoint(store, version, [*START, *added])
+    listings, walk = [], store._list
+
+    def walk_and_count(prefix, after):
+        listings.append(prefix)
+        return walk(prefix, after)
+
+    monkeypatch.setattr(store, "_list", walk_and_count)
+    log = examine_log(store, now=NOW)
+
+    assert ([check.version for check in log.sound], log.bad) == ([2, 4, 6, 8, 10], ())
+    assert len(listings) <= 3
+
+
+def test_a_log_without_a_fault_is_looked_at_once_however_fast_others_write(monkeypatch):
+    store = new_log(START)
+    looks, listed = [], examination.list_log
+
+    def list_and_commit(store, **options):
+        found = listed(store, **options)
+        looks.append(found)
+        put_commit(store, len(looks), add(f"{len(looks)}.parquet"))
+        return found
+
+    monkeypatch.setattr(examination, "list_log", list_and_commit)
+    assert examine_log(store, now=NOW).version == 0
+    assert len(looks) == 1

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 
 from lakehand import errors
 from lakehand.formats.delta.checkpoints.content import expired_tombstones_ms
-from lakehand.formats.delta.log.listing import CheckpointFiles, LogSegment, find_segment, list_log
+from lakehand.formats.delta.log.listing import (
+    CheckpointFiles,
+    LogListing,
+    LogSegment,
+    find_segment,
+    list_log,
+)
 from lakehand.formats.delta.log.log_source import LogSource, open_log_source
 from lakehand.formats.delta.log.log_state import LogState, fold
 from lakehand.formats.delta.log.replay import live_relation
@@ -59,25 +65,29 @@ class CheckpointDifference:
 
 
 def checkpoint_difference(
-    store: Store, checkpoint: CheckpointFiles, *, now: datetime, distrusted: Collection[str] = ()
+    store: Store,
+    checkpoint: CheckpointFiles,
+    *,
+    now: datetime,
+    distrusted: Collection[str] = (),
+    listing: LogListing | None = None,
 ) -> CheckpointDifference | None:
     """Say in what a checkpoint differs from a replay without it; None: in nothing.
 
     None as well where the commits before it are gone: then it is the only witness. The checkpoint
     itself must be readable; older ones with a file in `distrusted` are not taken for the replay.
     Tombstones are compared that no writer may have left out, because they have not expired `now`.
+    A `listing` of the whole log, where there is one, saves to list it for each checkpoint.
     """
+    listing = list_log(store) if listing is None else listing
     alone = LogSegment(version=checkpoint.version, checkpoint=checkpoint, commits=())
-    others = {
-        key
-        for other in list_log(store).checkpoints
-        if other.version == checkpoint.version
-        for key in other.keys
-    }
+    older = listing.with_checkpoints(
+        other
+        for other in listing.checkpoints
+        if other.version < checkpoint.version and not set(other.keys) & set(distrusted)
+    )
     try:
-        replayed = find_segment(
-            store, version=checkpoint.version, distrusted=others | set(distrusted)
-        )
+        replayed = find_segment(store, version=checkpoint.version, listing=older)
         with open_log_source(store, replayed) as source:
             state = _state(source)
             since = _expired_ms(state, now)

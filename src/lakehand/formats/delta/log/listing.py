@@ -28,7 +28,7 @@ from lakehand.formats.delta.protocol.names import (
 from lakehand.storage.location import parse_location
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from lakehand.formats.delta.protocol.names import CheckpointKind
@@ -89,6 +89,10 @@ class LogListing:
         if 0 in self.commits:
             starts.append(0)
         return min(starts, default=None)
+
+    def with_checkpoints(self, checkpoints: Iterable[CheckpointFiles]) -> LogListing:
+        """Return the listing as if these were its only checkpoints."""
+        return replace(self, checkpoints=tuple(checkpoints))
 
     def newest_checkpoint(self, version: int | None) -> CheckpointFiles | None:
         """Return the best checkpoint at or below `version`."""

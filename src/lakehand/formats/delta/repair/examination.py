@@ -187,6 +187,12 @@ class LogExamination:
         return self.listing.last_version
 
     @property
+    def is_whole(self) -> bool:
+        """Whether nothing is amiss that a writer could have caused while the log was read."""
+        is_loaded = self.snapshot is not None and self.failure is None
+        return is_loaded and not (self.bad_versions or self.bad)
+
+    @property
     def corrupt(self) -> tuple[CommitFacts, ...]:
         return tuple(facts for facts in self.commits.values() if facts.problem)
 
@@ -208,7 +214,7 @@ def examine_log(store: Store, *, now: datetime) -> LogExamination:
     """
     for _ in range(_LOOKS - 1):
         log = _examine(store, now)
-        if list_log(store) == log.listing:
+        if log.is_whole or list_log(store) == log.listing:
             return log
     return _examine(store, now)
 
@@ -249,7 +255,7 @@ def _checkpoints(
             bad.append(BadCheckpoint(files=files, reason=check.problem))
             continue
         distrusted = {key for other in bad for key in other.files.keys}
-        difference = _difference(store, files, distrusted, now)
+        difference = _difference(store, files, distrusted, now, listing)
         if difference is None:
             sound.append(check)
         else:
@@ -258,10 +264,14 @@ def _checkpoints(
 
 
 def _difference(
-    store: Store, files: CheckpointFiles, distrusted: Collection[str], now: datetime
+    store: Store,
+    files: CheckpointFiles,
+    distrusted: Collection[str],
+    now: datetime,
+    listing: LogListing,
 ) -> BadCheckpoint | None:
     try:
-        found = checkpoint_difference(store, files, now=now, distrusted=distrusted)
+        found = checkpoint_difference(store, files, now=now, distrusted=distrusted, listing=listing)
     except (errors.CorruptFileError, errors.CorruptLogError, errors.ObjectNotFoundError) as error:
         return BadCheckpoint(files=files, reason=error.message)
     if found is None:

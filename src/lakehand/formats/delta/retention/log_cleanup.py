@@ -220,7 +220,7 @@ class _Cleanup:
         for checkpoint in sorted(candidates, key=lambda c: c.rank, reverse=True):
             check = check_checkpoint(self._store, checkpoint)
             if check.problem is None and not checkpoint_difference(
-                self._store, checkpoint, now=self._now
+                self._store, checkpoint, now=self._now, listing=listing
             ):
                 return check, reason
             reason = f"the checkpoint of version {checkpoint.version} is damaged"
