@@ -403,7 +403,7 @@ class Table:
         )
         session = spark or self._spark
         if session is None:
-            session, _ = open_session(self._settings)
+            session, _ = open_session(self._settings, is_kept=True)
         return frame_of(scan, session)
 
     def changes(

@@ -20,6 +20,7 @@ from lakehand.formats.delta.read import scanner
 from lakehand.formats.delta.table import DeltaTable
 from lakehand.formats.delta.worker import DeltaWorker
 from lakehand.formats.delta.write.context import WriteContext
+from lakehand.formats.rows import PlacedColumns
 from lakehand.formats.worker import NotDecodable, TaskLimits
 from lakehand.model.work import StagedFile
 from lakehand.parquet.footer import MAGIC
@@ -375,3 +376,18 @@ def test_rows_keep_their_order_beside_values_of_the_log_and_deleted_rows(store, 
 
     assert rows["a"].to_pylist() == [n for n in range(6 * 2080) if n % 2080 != 7]
     assert rows["p"].unique().to_pylist() == ["x"]
+
+
+def test_rows_of_long_texts_come_few_at_a_time(store, without_arrow):
+    """A file tells the size of encoded values: a text that is there often takes next to nothing."""
+    texts = [str(n) * 1_500 for n in range(8)]
+    rows = {"id": range(30_000), "text": [texts[n % 8] for n in range(30_000)]}
+    worker = worker_of(store, column("id", "long"), column("text", "string"))
+    files = [put_file(store, rows)]
+
+    for names, most in ((("id", "text"), 8 * 1024), (("id",), 30_000)):
+        wanted = PlacedColumns(columns=names)
+        batches = list(worker.read_placed(files, wanted, limits=LIMITS))
+        assert sum(batch.num_rows for batch in batches) == 30_000
+        assert max(batch.num_rows for batch in batches) <= most
+        assert len(batches) < 30_000 / most + 3

@@ -22,7 +22,7 @@ from lakehand.engine.runner_contract import (
     group_of,
     usable_cores,
 )
-from lakehand.engine.session import open_session
+from lakehand.engine.session import _ConnectMode, open_session
 from lakehand.engine.spark import SparkRunner, _mismatch_in, attempts_of, share_of
 from lakehand.engine.spark_task import headline
 from lakehand.errors import CancelledError, EngineError
@@ -250,6 +250,38 @@ def test_a_process_that_was_one_of_spark_connect_before_stays_one(monkeypatch):
     with pytest.raises(EngineError):
         open_session(Settings({"remote": "sc://127.0.0.1:1/what"}))
     assert os.environ["SPARK_CONNECT_MODE_ENABLED"] == "1"
+
+
+class ServerSession:
+    def stop(self):
+        pass
+
+
+def started_on_server(_builder):
+    os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
+    return ServerSession()
+
+
+def test_a_session_that_a_caller_keeps_is_left_as_pyspark_would(monkeypatch):
+    monkeypatch.delenv("SPARK_CONNECT_MODE_ENABLED", raising=False)
+    monkeypatch.setattr("lakehand.engine.session._started", started_on_server)
+    monkeypatch.setattr("lakehand.engine.session._connect_mode", _ConnectMode())
+    settings = Settings({"remote": "sc://host"})
+    _, end = open_session(settings)
+    open_session(settings, is_kept=True)
+    end()
+    assert "SPARK_CONNECT_MODE_ENABLED" in os.environ
+    monkeypatch.delenv("SPARK_CONNECT_MODE_ENABLED")
+
+
+def test_a_session_that_ends_leaves_one_that_the_caller_has_started(monkeypatch):
+    monkeypatch.delenv("SPARK_CONNECT_MODE_ENABLED", raising=False)
+    monkeypatch.setattr("lakehand.engine.session._started", started_on_server)
+    _, end = open_session(Settings({"remote": "sc://host"}))
+    monkeypatch.setattr("lakehand.engine.session._has_session_on_server", lambda: True)
+    end()
+    assert "SPARK_CONNECT_MODE_ENABLED" in os.environ
+    monkeypatch.delenv("SPARK_CONNECT_MODE_ENABLED")
 
 
 def test_a_session_that_ends_leaves_the_sessions_of_other_threads_as_they_are(monkeypatch):

@@ -124,6 +124,13 @@ def test_first_fit_decreasing_is_what_its_definition_says(sizes):
     assert found.tolist() == naive_first_fit_decreasing(sizes, 100)
 
 
+def test_next_fit_without_a_limit_makes_one_bin_of_each_segment():
+    most = np.iinfo(np.int64).max
+    segments = np.array([0] * 4 + [1] * 4)
+    found = next_fit(np.full(8, 10), segments, capacity=most)
+    assert found.tolist() == segments.tolist()
+
+
 def naive_next_fit(sizes, segments, capacity):
     bins, filled, number = [], 0, -1
     for index, size in enumerate(sizes):
@@ -164,7 +171,8 @@ def test_a_million_files_are_packed_in_seconds(strategy, partitions):
 
 @pytest.mark.parametrize("order_keys", [None, pa.table({"a": [(n * 7) % 40 for n in range(40)]})])
 def test_many_files_are_planned_in_portions_of_whole_partitions(monkeypatch, order_keys):
-    sizes, keys = [10 + n % 5 for n in range(40)], [f"p{n % 6}" for n in range(40)]
+    sizes = [10 + n % 5 for n in range(40)]
+    keys = [f"p{n % 6}" if n % 6 else None for n in range(40)]
     whole = plan_sizes(sizes, keys=keys, order_keys=order_keys)
     monkeypatch.setattr(compaction, "_PORTION_FILES", 15)
     divided = plan_sizes(sizes, keys=keys, order_keys=order_keys)

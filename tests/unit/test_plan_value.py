@@ -207,6 +207,9 @@ def test_paths_in_several_pieces_are_found_as_well():
 def test_rows_are_those_of_the_same_column_only_not_of_another_slice_of_its_memory():
     column = pa.array(["a", "b", "c", "d"])
     paths = TablePaths(column.slice(0, 3), np.array([0, 2], np.int32))
+    assert (paths[0], paths[-1], paths[:1], paths[::-1]) == ("a", "c", ("a",), ("c", "a"))
+    with pytest.raises(IndexError):
+        paths[2]
     assert paths.are_of(pa.chunked_array([column.slice(0, 3)]))
     assert not paths.are_of(pa.chunked_array([column.slice(1, 3)]))
     assert not paths.are_of(pa.chunked_array([pa.array(["a", "b", "c"])]))

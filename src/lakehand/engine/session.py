@@ -131,11 +131,14 @@ _ON_ONE_MACHINE = {
 }
 
 
-def open_session(settings: Settings) -> tuple[Any, Callable[[], None] | None]:
+def open_session(
+    settings: Settings, *, is_kept: bool = False
+) -> tuple[Any, Callable[[], None] | None]:
     """Return a Spark session, and what ends it; None: the caller of lakehand started it.
 
     The process's active session is used where there is one. Otherwise one is started: on the
-    Spark Connect server `remote`, else on `master`, else on this machine.
+    Spark Connect server `remote`, else on `master`, else on this machine. One that `is_kept`
+    is the caller's from now on, who ends it like one of their own.
     """
     require_pyspark()
     from pyspark.sql import SparkSession
@@ -148,7 +151,7 @@ def open_session(settings: Settings) -> tuple[Any, Callable[[], None] | None]:
         remote = read_remote(remote)
         if not remote.startswith("sc://"):
             _prepare_jvm(remote)
-        return _started_on_server(SparkSession.builder.remote(remote))
+        return _started_on_server(SparkSession.builder.remote(remote), is_kept=is_kept)
     master = settings.master or DEFAULT_MASTER
     _prepare_jvm(master)
     builder = SparkSession.builder.master(master)
@@ -158,13 +161,16 @@ def open_session(settings: Settings) -> tuple[Any, Callable[[], None] | None]:
     return session, session.stop
 
 
-def _started_on_server(builder: Any) -> tuple[Any, Callable[[], None]]:
+def _started_on_server(builder: Any, *, is_kept: bool) -> tuple[Any, Callable[[], None]]:
     _connect_mode.enter()
     try:
         session = _started(builder)
     except BaseException:
         _connect_mode.leave()
         raise
+    if is_kept:
+        _connect_mode.hand_over()
+        return session, session.stop
 
     def end() -> None:
         try:
@@ -189,11 +195,27 @@ class _ConnectMode:
                 self._was_set = _CONNECT_MODE in os.environ
             self._sessions += 1
 
+    def hand_over(self) -> None:
+        """Leave the variable to the caller's session, as PySpark does."""
+        with self._lock:
+            self._sessions -= 1
+            self._was_set = True
+
     def leave(self) -> None:
         with self._lock:
             self._sessions -= 1
-            if not self._sessions and not self._was_set:
+            if not self._sessions and not self._was_set and not _has_session_on_server():
                 os.environ.pop(_CONNECT_MODE, None)
+
+
+def _has_session_on_server() -> bool:
+    """Return whether the caller of lakehand has started one meanwhile."""
+    module = sys.modules.get("pyspark.sql.connect.session")
+    if module is None:
+        return False
+    sessions = module.SparkSession
+    default = getattr(sessions, "_default_session", None)
+    return default is not None or sessions.getActiveSession() is not None
 
 
 _connect_mode = _ConnectMode()

@@ -176,6 +176,8 @@ def next_fit(sizes: Integers, segments: Integers, *, capacity: int) -> Integers:
     """
     count = len(sizes)
     before = np.concatenate(([0], np.cumsum(sizes)))
+    # No limit is the greatest integer, to which nothing can be added.
+    capacity = min(capacity, int(before[-1]))
     last_of_segment = np.searchsorted(segments, segments, side="right")
     fitting = np.searchsorted(before, before[:-1] + capacity, side="right") - 1
     # An item beyond the capacity gets its own bin.
@@ -305,7 +307,7 @@ def _portions(partition_keys: pa.Array, order_keys: pa.Table | None) -> Iterator
     if count <= _PORTION_FILES:
         yield order
         return
-    keys = pc.dictionary_encode(partition_keys).indices.to_numpy()[order]
+    keys = pc.dictionary_encode(partition_keys, null_encoding="encode").indices.to_numpy()[order]
     order = order[np.argsort(keys, kind="stable")]
     ends = np.cumsum(np.bincount(keys))
     del keys

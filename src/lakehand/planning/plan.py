@@ -110,7 +110,10 @@ class TablePaths(Sequence[str]):
         return len(self.positions)
 
     def __getitem__(self, index: Any) -> Any:
-        return tuple(self)[index]
+        chosen = self.positions[index]
+        if isinstance(index, slice):
+            return tuple(TablePaths(self._column, chosen))
+        return self._column[int(chosen)].as_py()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._column.take(pa.array(self.positions)).to_pylist())

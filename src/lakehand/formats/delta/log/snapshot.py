@@ -273,7 +273,7 @@ def _slim(name: str, batch: pa.RecordBatch, nulls: dict[pa.DataType, pa.Array]) 
     if column.null_count < count and not has_none:
         # DuckDB's own buffers are half empty.
         return pa.concat_arrays([column, column.slice(0, 0)])
-    if len(nulls.get(column.type, ())) < count:
+    if column.type not in nulls or len(nulls[column.type]) < count:
         nulls[column.type] = pa.nulls(count, column.type)
     shared = nulls[column.type]
     # The values behind nulls are zeros.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 import pyarrow as pa
+import pyarrow.types as pat
 
 from lakehand.duckdb_pool import Config, lease, unsliced
 from lakehand.formats.delta.protocol.features import ROW_ID_PROPERTY, ROW_VERSION_PROPERTY
@@ -187,7 +188,10 @@ class Scanner:
         self, connection: duckdb.DuckDBPyConnection, rows: SqlRows
     ) -> Iterator[pa.RecordBatch]:
         schema = self.request.output
-        for batch in _fetch(connection.sql(rows.text).to_arrow_reader(rows.batch_rows)):
+        # A file tells how many bytes its encoded values have: a text that is there often has few.
+        is_narrow = all(pat.is_primitive(kind) or pat.is_decimal(kind) for kind in schema.types)
+        most = rows.batch_rows if is_narrow else min(rows.batch_rows, _ROWS_A_BATCH)
+        for batch in _fetch(connection.sql(rows.text).to_arrow_reader(most)):
             yield relabel(batch, schema)
 
     def _read_by_arrow(
