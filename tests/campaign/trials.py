@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable as DeltaRsTable
 from deltalake import QueryBuilder, write_deltalake
+from deltalake.exceptions import CommitFailedError
 
 import lakehand
 from campaign.rounds import BLOCK_IDS, Round, Trial, Verb
@@ -213,14 +214,14 @@ class Subject:
         self.counts["writer_commits"] += 1
         is_plain = not _NOT_FOR_DELTA_RS.intersection(self.trial.traits)
         if is_plain and not self.direct.storage and not self.place.is_lance and block % 2:
-            write_deltalake(self.direct.uri, rows_of([block]), mode="append")
-            return
-        table = self.direct.open()
+            append = partial(write_deltalake, self.direct.uri, mode="append")
+        else:
+            append = partial(self.direct.open().append, writer_id=f"writer-{block}", epoch=1)
         for _ in range(20):
             try:
-                table.append(rows_of([block]), writer_id=f"writer-{block}", epoch=1)
-            except LakehandError as error:
-                if not error.retryable:
+                append(rows_of([block]))
+            except (LakehandError, CommitFailedError) as error:
+                if not getattr(error, "retryable", True):
                     raise
             else:
                 return
