@@ -136,7 +136,8 @@ class _Drawing:
         is_timed = self._kind == "spark" or self._chance.random() < 0.35
         fate = self._chance.choice(fates)
         # A hot table has its own recovery, which is called after each kill.
-        again = 0 if verb.name == "hot" else self._chance.choice([5, 15, 40])
+        most = [1, 3, 8] if self._kind == "writers" else [5, 15, 40]
+        again = 0 if verb.name == "hot" else self._chance.choice(most)
         return Round(
             verb=verb,
             fate=fate,
