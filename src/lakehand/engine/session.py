@@ -138,7 +138,7 @@ def open_session(
 
     The process's active session is used where there is one. Otherwise one is started: on the
     Spark Connect server `remote`, else on `master`, else on this machine. One that `is_kept`
-    is the caller's from now on, who ends it like one of their own.
+    is the caller's from now on, who ends it.
     """
     require_pyspark()
     from pyspark.sql import SparkSession
@@ -209,7 +209,7 @@ class _ConnectMode:
 
 
 def _has_session_on_server() -> bool:
-    """Return whether the caller of lakehand has started one meanwhile."""
+    """Return whether the caller of lakehand has a session on a server."""
     module = sys.modules.get("pyspark.sql.connect.session")
     if module is None:
         return False

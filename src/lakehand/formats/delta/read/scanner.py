@@ -188,7 +188,7 @@ class Scanner:
         self, connection: duckdb.DuckDBPyConnection, rows: SqlRows
     ) -> Iterator[pa.RecordBatch]:
         schema = self.request.output
-        # A file tells how many bytes its encoded values have: a text that is there often has few.
+        # A file tells how many bytes its encoded values have: a repeated text has few.
         is_narrow = all(pat.is_primitive(kind) or pat.is_decimal(kind) for kind in schema.types)
         most = rows.batch_rows if is_narrow else min(rows.batch_rows, _ROWS_A_BATCH)
         for batch in _fetch(connection.sql(rows.text).to_arrow_reader(most)):
