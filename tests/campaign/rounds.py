@@ -96,13 +96,15 @@ class Trial:
         return cls(**{**document, "traits": tuple(document["traits"]), "rounds": tuple(rounds)})
 
 
-def draw_trial(kind: Kind, seed: int, *, rounds: int = 6, commits: int = 1500) -> Trial:
+def draw_trial(kind: Kind, seed: int, *, rounds: int = 6, commits: int = 500) -> Trial:
     chance = random.Random(f"{kind}-{seed}")
     # delta-rs writes only to tables with few features.
     share = chance.choice([0.0, 0.4, 0.6])
     traits = tuple(name for name in TRAITS if chance.random() < share)
     if kind == "lance":
         traits = ()
+    if kind == "writers":  # most of their time shall go to writers
+        rounds = min(rounds, 4)
     drawing = _Drawing(kind, chance, traits)
     return Trial(
         kind=kind,

@@ -148,7 +148,7 @@ class Subject:
         )
 
     def create(self) -> None:
-        interval = 4 if self.beside is None else self._chance.choice([10, 25, 60])
+        interval = 4 if self.beside is None else self._chance.choice([25, 60, 120])
         properties: dict[str, str] = {"delta.checkpointInterval": str(interval)}
         for trait in self.trial.traits:
             properties.update(PROPERTIES.get(trait, {}))
