@@ -24,6 +24,8 @@ _SESSION = {"spark.deploy.maxExecutorRetries": "-1", "spark.task.maxFailures": "
 _END_SECONDS = 600.0
 _EXECUTOR, _WORKER = "executor", "Python worker"
 _WORKER_SHARE = 0.93
+#: In an error without any tasks: it is the driver that has ended, which nothing has killed.
+_NO_SESSION = "Spark takes no tasks"
 #: Most kills beneath one verb, and the seconds between two of them.
 _STRIKES = (1, 3, 6, 12)
 _PAUSE_SECONDS = (0.02, 0.6)
@@ -98,11 +100,12 @@ class SparkDriver:
 
 def _role_of(process: psutil.Process) -> str | None:
     try:
-        command = " ".join(process.cmdline())
+        name, command = process.name(), " ".join(process.cmdline())
     except psutil.Error:
         return None
-    if "CoarseGrainedExecutorBackend" in command:
-        return _EXECUTOR
+    # The JVM of the driver has all settings in its command, that of the daemon among them.
+    if name == "java":
+        return _EXECUTOR if "CoarseGrainedExecutorBackend" in command else None
     return _WORKER if "pyspark.daemon" in command or "spark_daemon" in command else None
 
 
@@ -146,4 +149,7 @@ class SparkVerb(Process):
         except (TimeoutError, EOFError) as error:
             self._driver.kill()
             return Ended(outcome="defect", text=str(error), lost=lost)
+        if told["outcome"] == "refused" and _NO_SESSION in told["text"]:
+            self._driver.kill()
+            return Ended(outcome="defect", text=told["text"], lost=lost)
         return Ended(**told, seconds=time.monotonic() - self._started, lost=lost)
