@@ -114,7 +114,16 @@ def write(task: Task, noted: str) -> None:
 
 def _with_delta_rs(task: Task, _stack: ExitStack) -> Callable[[int], None]:
     table = DeltaRsTable(task.place.uri)
-    return lambda number: write_deltalake(table, task.rows(number), mode="append")
+
+    def commit(number: int) -> None:
+        try:
+            write_deltalake(table, task.rows(number), mode="append")
+        except CommitFailedError:
+            # It stays at its version, and would find the same conflict again.
+            table.update_incremental()
+            raise
+
+    return commit
 
 
 def _with_append(task: Task, _stack: ExitStack) -> Callable[[int], None]:
