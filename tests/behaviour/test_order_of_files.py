@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -13,8 +14,9 @@ from deltalake import QueryBuilder
 import lakehand
 from lakehand.errors import CorruptLogError, TableError
 from lakehand.formats.delta.table import DeltaTable
-from lakehand.formats.scan import _rows_of
+from lakehand.formats.scan import _rows_of, with_bounds
 from lakehand.formats.worker import TaskLimits
+from lakehand.storage import open_store
 
 
 def rows(first):
@@ -184,3 +186,20 @@ def test_lance_says_of_each_file_which_rows_are_deleted(tmp_path):
     worker = table._handle.worker(snapshot)
     found = worker.deleted_positions(files, limits=TaskLimits())
     assert [rows.tolist() for rows in found] == [[4, 5, 6], [1], [2, 3]]
+
+
+def test_a_file_that_is_named_twice_keeps_its_deleted_rows_when_its_entries_change_places(tmp_path):
+    """The paths are the same in both orders, and the verdicts are not."""
+    lakehand.create_table(tmp_path / "t", rows(0).schema).append(rows(0))
+    real = DeltaTable(open_store(tmp_path / "t"))
+    first = real.snapshot()
+    twice = pa.concat_tables([first.files, first.files])
+    place = twice.column_names.index("deleted_rows")
+    field = twice.schema.field(place)
+    named_twice = twice.set_column(place, field, pa.chunked_array([pa.array([1, 2], field.type)]))
+    snapshot = replace(first, files=named_twice)
+    other = replace(first, files=named_twice.take([1, 0]))
+
+    found = with_bounds(SimpleNamespace(snapshot=lambda **_: other), snapshot, ["id"])
+
+    assert found.files["deleted_rows"].to_pylist() == [1, 2]
