@@ -43,8 +43,8 @@ class Metric:
 #: For each number its limit and its goal. A limit is lowered when the code improves; raising one
 #: needs a reason in the commit message.
 LIMITS = {
-    "modules": (401, "340 to 370"),
-    "lines": (86_190, "about 62,000"),
+    "modules": (402, "340 to 370"),
+    "lines": (86_350, "about 62,000"),
     "modules imported by exactly one other": (84, "under 80"),
     "import lines and __all__, percent of lines": (8.2, "under 8"),
     "core methods of the format protocols": (25, "about 20"),

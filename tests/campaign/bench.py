@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 from campaign.clocks import Clock, ClockedProcess
 from campaign.power import Disk, PoweredProcess
+from campaign.shapes import SHAPES
 from campaign.spark_process import SparkDriver, SparkVerb
 from campaign.stores import FlakyS3
 from campaign.trials import Subject
@@ -100,6 +101,7 @@ class Bench:
                 has_spark=trial.kind == "spark",
                 fault_seed=trial.seed if trial.kind == "faults" else None,
                 memory=str(folder / "synced") if trial.kind == "power" else None,
+                shape=next((shape for shape in SHAPES if shape in trial.traits), None),
             )
             direct = replace(place, fault_seed=None, has_spark=False, memory=None)
             subject = Subject(trial, place, folder, self._durations, writing=direct, **more)

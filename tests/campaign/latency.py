@@ -20,7 +20,7 @@ from deltalake.exceptions import DeltaError
 
 import lakehand
 from campaign.rounds import BLOCK_ROWS
-from campaign.verbs import RUNS, SCHEMA, Place, rows_of
+from campaign.verbs import RUNS, Place, rows_of, schema_of
 from campaign.warm import warm_process
 from lakehand.errors import LakehandError
 from support.compactions import tasks_inline
@@ -79,7 +79,7 @@ def _write(uri: str, blocks: range, commits: Commits) -> int:
 def measure(folder: Path, count: int) -> dict[str, object]:
     """Return the latencies of `count` commits, half of them beside lakehand."""
     uri, noted = str(folder / "table"), str(folder / "noted")
-    lakehand.create_table(uri, SCHEMA, format="delta")
+    lakehand.create_table(uri, schema_of(), format="delta")
     alone, beside = Commits(), Commits()
     size, written, totals = count // _PARTS, 0, [0, 0]
     for part in range(_PARTS):

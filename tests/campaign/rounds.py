@@ -10,8 +10,20 @@ import random
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, get_args
 
+from campaign.shapes import SHAPES
+
 Kind = Literal[
-    "local", "writers", "processes", "faults", "power", "clocks", "s3", "disk", "lance", "spark"
+    "local",
+    "shapes",
+    "writers",
+    "processes",
+    "faults",
+    "power",
+    "clocks",
+    "s3",
+    "disk",
+    "lance",
+    "spark",
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 #: What happens to the process of a verb: nothing, SIGKILL (of its workers, too), SIGSTOP and later
@@ -105,6 +117,9 @@ def draw_trial(kind: Kind, seed: int, *, rounds: int = 6, commits: int = 500) ->
         traits = ()
     if kind == "writers":  # most of their time shall go to writers
         rounds = min(rounds, 4)
+    if kind == "shapes":
+        traits = (*(name for name in traits if name != "partitioned"), SHAPES[seed % len(SHAPES)])
+        rounds = min(rounds, 3)
     drawing = _Drawing(kind, chance, traits)
     return Trial(
         kind=kind,
@@ -138,7 +153,7 @@ class _Drawing:
         is_timed = self._kind == "spark" or self._chance.random() < 0.35
         fate = self._chance.choice(fates)
         # A hot table has its own recovery, which is called after each kill.
-        most = [1, 3, 8] if self._kind == "writers" else [5, 15, 40]
+        most = [1, 3, 8] if self._kind in {"writers", "shapes"} else [5, 15, 40]
         again = 0 if verb.name == "hot" else self._chance.choice(most)
         return Round(
             verb=verb,

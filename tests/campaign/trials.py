@@ -24,9 +24,9 @@ from deltalake.exceptions import CommitFailedError
 
 import lakehand
 from campaign.rounds import BLOCK_IDS, Round, Trial, Verb
+from campaign.shapes import differing_columns
 from campaign.stores import delta_rs_options
 from campaign.verbs import (
-    SCHEMA,
     Durations,
     Ended,
     Place,
@@ -34,6 +34,7 @@ from campaign.verbs import (
     acknowledged,
     rows_of,
     run_round,
+    schema_of,
 )
 from campaign.writers import FIRST_ID, Writers
 from lakehand.errors import LakehandError
@@ -154,10 +155,10 @@ class Subject:
             properties.update(PROPERTIES.get(trait, {}))
         lakehand.create_table(
             self.direct.uri,
-            SCHEMA,
+            schema_of(self.place.shape),
             format="lance" if self.place.is_lance else "delta",
             properties={} if self.place.is_lance else properties,
-            partition_by=["part"] if "partitioned" in self.trial.traits else (),
+            partition_by=["part"] if {"partitioned", "scattered"} & {*self.trial.traits} else (),
             storage_options=self.direct.storage or None,
         )
 
@@ -219,7 +220,7 @@ class Subject:
             append = partial(self.direct.open().append, writer_id=f"writer-{block}", epoch=1)
         for _ in range(20):
             try:
-                append(rows_of([block]))
+                append(rows_of([block], shape=self.place.shape))
             except (LakehandError, CommitFailedError) as error:
                 if not getattr(error, "retryable", True):
                     raise
@@ -380,8 +381,24 @@ class Subject:
         if found != expected:
             raise TrialError(f"{when}, read by lakehand: {_difference(found, expected)}")
         self._versions[version] = dict(self._model.values)
+        if self.place.shape is not None:
+            self._check_shape(when)
         if "row_ids" in self.trial.traits and not self.place.storage:
             self._check_row_ids(when)
+
+    def _check_shape(self, when: str) -> None:
+        """Compare all columns of all rows, read by lakehand and by delta-rs."""
+        read_by_delta_rs = DeltaRsTable(self.direct.uri).to_pyarrow_table
+        for name, read in {
+            "lakehand": self.direct.open().to_arrow,
+            "delta-rs": read_by_delta_rs,
+        }.items():
+            if name == "delta-rs" and {"vectors", "mapped"} & {*self.trial.traits}:
+                continue  # its Arrow reader does not take these tables
+            rows = read()
+            self.counts["rows_compared"] += rows.num_rows
+            if wrong := differing_columns(self.place.shape, rows):
+                raise TrialError(f"{when}, read by {name}: other values of {wrong[:5]}")
 
     def _check_row_ids(self, when: str) -> None:
         """Compare the ids of rows that no verb has changed since the last look."""

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 import lakehand
 from campaign.rounds import BLOCK_IDS, BLOCK_ROWS, Round, Verb
+from campaign.shapes import extra_columns, extra_fields, partition_of
 from campaign.timed_kill import kill_after
 from campaign.warm import warm_process
 from lakehand.errors import LakehandError
@@ -37,14 +38,8 @@ from support.later_vacuums import vacuum_later
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-SCHEMA = pa.schema(
-    [
-        ("id", pa.int64()),
-        ("part", pa.string()),
-        ("value", pa.int64()),
-        ("note", pa.string()),
-    ]
-)
+    from campaign.shapes import Shape
+
 SINK = "campaign"
 #: Short, so that a verb may take over from one that was stopped for a second.
 RUNS = {"heartbeat_interval": "100ms", "takeover_after": "1s"}
@@ -75,6 +70,8 @@ class Place:
     memory: str | None = None
     #: Variables of the process, such as those by which it gets another clock.
     environment: tuple[tuple[str, str], ...] = ()
+    #: What is unusual about its rows.
+    shape: Shape | None = None
 
     def open(self, **settings: Any) -> lakehand.Table:
         return lakehand.open_table(self.uri, storage_options=self.storage or None, **settings)
@@ -97,17 +94,33 @@ class Ended:
     lost: tuple[str, ...] = ()
 
 
-def rows_of(blocks: tuple[int, ...] | list[int], value: int | None = None) -> pa.Table:
+def schema_of(shape: Shape | None = None) -> pa.Schema:
+    """Return the columns of a table."""
+    return pa.schema(
+        [
+            pa.field("id", pa.int64()),
+            pa.field("part", pa.string()),
+            pa.field("value", pa.int64()),
+            pa.field("note", pa.string()),
+            *extra_fields(shape),
+        ]
+    )
+
+
+def rows_of(
+    blocks: tuple[int, ...] | list[int], value: int | None = None, *, shape: Shape | None = None
+) -> pa.Table:
     """Return the rows of blocks, whose values follow from their ids unless one is given."""
     ids = [block * BLOCK_IDS + number for block in blocks for number in range(BLOCK_ROWS)]
     return pa.table(
         {
             "id": ids,
-            "part": [f"p{i % 3}" for i in ids],
+            "part": [partition_of(shape, i) for i in ids],
             "value": [i % 7 if value is None else value for i in ids],
             "note": [None if i % 5 == 0 else f"note {i % 11}" for i in ids],
+            **extra_columns(shape, ids),
         },
-        schema=SCHEMA,
+        schema=schema_of(shape),
     )
 
 
@@ -289,12 +302,13 @@ def call_verb(table: lakehand.Table, place: Place, verb: Verb) -> None:
     _VERBS[verb.name](table, place, verb)
 
 
-def _upsert(table: lakehand.Table, _place: Place, verb: Verb) -> None:
-    table.upsert(rows_of(verb.blocks, verb.value), key=["id"], **verb.options)
+def _upsert(table: lakehand.Table, place: Place, verb: Verb) -> None:
+    rows = rows_of(verb.blocks, verb.value, shape=place.shape)
+    table.upsert(rows, key=["id"], **verb.options)
 
 
-def _merge(table: lakehand.Table, _place: Place, verb: Verb) -> None:
-    rows = rows_of(verb.blocks, verb.value)
+def _merge(table: lakehand.Table, place: Place, verb: Verb) -> None:
+    rows = rows_of(verb.blocks, verb.value, shape=place.shape)
     merge = table.merge(rows, on=["id"], **verb.options)
     merge.when_matched_update_all().when_not_matched_insert_all().execute()
 
@@ -304,7 +318,7 @@ def _hot(_table: lakehand.Table, place: Place, verb: Verb) -> None:
     log = hot_log(place)
     with HotTable(place.uri, log=log, key=["id"]) as table:
         for number, block in enumerate(verb.blocks, 1):
-            table.upsert(rows_of([block], verb.value))
+            table.upsert(rows_of([block], verb.value, shape=place.shape))
             with log.with_suffix(".acknowledged").open("w") as file:
                 file.write(str(number))
 
@@ -335,9 +349,10 @@ def _delete(table: lakehand.Table, _place: Place, verb: Verb) -> None:
     table.delete(where=condition_of(verb.blocks), **verb.options)
 
 
-def _append(table: lakehand.Table, _place: Place, verb: Verb) -> None:
+def _append(table: lakehand.Table, place: Place, verb: Verb) -> None:
     """Append rows under an epoch, so that a call that was killed may be made again."""
-    table.append(rows_of(verb.blocks), writer_id=f"appending-{verb.blocks[0]}", epoch=1)
+    rows = rows_of(verb.blocks, shape=place.shape)
+    table.append(rows, writer_id=f"appending-{verb.blocks[0]}", epoch=1)
 
 
 def _sink(_table: lakehand.Table, place: Place, verb: Verb) -> None:
@@ -345,7 +360,7 @@ def _sink(_table: lakehand.Table, place: Place, verb: Verb) -> None:
     with TableSink(place.uri, writer_id=SINK, storage_options=place.storage or None) as sink:
         for block in verb.blocks:
             sink.begin_epoch(block + 1)
-            for batch in rows_of([block]).to_batches(max_chunksize=15):
+            for batch in rows_of([block], shape=place.shape).to_batches(max_chunksize=15):
                 sink.write(batch)
             sink.commit_epoch()
 

@@ -7,12 +7,13 @@ outputs have the markers of the inputs, or if no value is so old that the calend
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, date, datetime, time
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from lakehand.duckdb_pool import connect, unsliced
 from lakehand.errors import RefusedError
 from lakehand.parquet.calendar import (
     LEGACY_DATETIME_KEY,
@@ -25,13 +26,11 @@ from lakehand.parquet.calendar import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    import duckdb
-
     from lakehand.parquet.footer_facts import FileFacts
 
 # Both calendars agree from here on: for dates, and for timestamps in every zone.
-_FIRST_MODERN_DATE = "DATE '1582-10-15'"
-_FIRST_MODERN_TIME = "TIMESTAMPTZ '1900-01-01 00:00:00+00'"
+_FIRST_MODERN_DAY = date(1582, 10, 15)
+_FIRST_MODERN_TIME = datetime(1900, 1, 1, tzinfo=UTC)
 _OLDEST_TRUSTED_VERSION = "3.1.0"
 
 
@@ -97,75 +96,42 @@ def reject_old_dates(
 
     `with_clocks`: timestamps without a zone were dates in the files, so they are checked, too.
     """
-    with connect(threads=1) as connection:
-        for batch in batches:
-            _reject_old_dates(connection, batch, with_clocks=with_clocks)
-            yield batch
+    for batch in batches:
+        for column, array in zip(batch.schema, batch.columns, strict=True):
+            if _holds_old_date(array, with_clocks=with_clocks):
+                raise RefusedError(
+                    f"column {column.name!r} has dates before 1582 (or timestamps before 1900), "
+                    "and its files use different calendars",
+                    feature="ancient dates of mixed calendars",
+                    operation="rewrite",
+                    hint="rewrite the affected rows with Spark, which supports both calendars",
+                )
+        yield batch
 
 
-def _reject_old_dates(
-    connection: duckdb.DuckDBPyConnection, batch: pa.RecordBatch, *, with_clocks: bool
-) -> None:
-    columns = {f"c{i}": column for i, column in enumerate(batch.columns)}
-    tests = {
-        field.name: test
-        for name, field in zip(columns, batch.schema, strict=True)
-        if (test := _Test(with_clocks=with_clocks).of(name, field.type)) is not None
-    }
-    if not tests:
-        return
-    connection.register("batch", unsliced(pa.table(columns)))
-    query = ", ".join(f"coalesce(bool_or({test}), false)" for test in tests.values())
-    [found] = connection.execute(f"SELECT {query} FROM batch").fetchall()
-    connection.unregister("batch")
-    old = [name for name, is_old in zip(tests, found, strict=True) if is_old]
-    if old:
-        raise RefusedError(
-            f"column {old[0]!r} has dates before 1582 (or timestamps before 1900), and its "
-            "files use different calendars",
-            feature="ancient dates of mixed calendars",
-            operation="rewrite",
-            hint="rewrite the affected rows with Spark, which supports both calendars",
-        )
+def _holds_old_date(array: pa.Array, *, with_clocks: bool) -> bool:
+    """Return whether `array` holds an old date, at any depth; what a null hides does not count."""
+    kind = array.type
+    if pat.is_struct(kind):
+        parts = array.flatten()
+    elif pat.is_map(kind):
+        shown = array.filter(array.is_valid()) if array.null_count else array
+        entries = pa.concat_arrays([shown])
+        parts = [entries.keys, entries.items]
+    elif pat.is_list(kind) or pat.is_large_list(kind):
+        parts = [array.flatten()]
+    else:
+        first = _first_modern(kind, with_clocks=with_clocks)
+        return first is not None and bool(pc.any(pc.less(array, first)).as_py())
+    return any(_holds_old_date(part, with_clocks=with_clocks) for part in parts)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Test:
-    """Generates SQL that tests whether a value contains an old date."""
-
-    with_clocks: bool
-
-    def of(self, value: str, kind: pa.DataType, depth: int = 0) -> str | None:
-        """Return the SQL for a value; None if its type has no dates."""
-        if pat.is_date(kind):
-            return f"{value} < {_FIRST_MODERN_DATE}"
-        if pat.is_timestamp(kind):
-            return self._of_timestamp(value, kind)
-        if pat.is_struct(kind):
-            members = [
-                self.of(f"struct_extract_at({value}, {i + 1})", kind.field(i).type, depth)
-                for i in range(kind.num_fields)
-            ]
-            return _or(f"coalesce({member}, false)" for member in members if member is not None)
-        if pat.is_map(kind):
-            sides = (("map_keys", kind.key_type), ("map_values", kind.item_type))
-            tests = (self._of_any(f"{f}({value})", side, depth) for f, side in sides)
-            return _or(test for test in tests if test is not None)
-        return self._of_any(value, kind.value_type, depth) if pat.is_list(kind) else None
-
-    def _of_timestamp(self, value: str, kind: pa.DataType) -> str | None:
-        if kind.tz is not None:
-            return f"{value} < {_FIRST_MODERN_TIME}"
-        return f"{value} < {_FIRST_MODERN_DATE}" if self.with_clocks else None
-
-    def _of_any(self, value: str, element: pa.DataType, depth: int) -> str | None:
-        variable = f"x{depth}"
-        test = self.of(variable, element, depth + 1)
-        if test is None:
-            return None
-        return f"coalesce(list_bool_or(list_transform({value}, lambda {variable}: {test})), false)"
-
-
-def _or(tests: Iterable[str]) -> str | None:
-    text = " OR ".join(tests)
-    return f"({text})" if text else None
+def _first_modern(kind: pa.DataType, *, with_clocks: bool) -> pa.Scalar | None:
+    """Return the first value of which all calendars say the same; None if it is no date."""
+    if pat.is_date(kind):
+        return pa.scalar(_FIRST_MODERN_DAY, kind)
+    if not pat.is_timestamp(kind):
+        return None
+    if kind.tz is not None:
+        return pa.scalar(_FIRST_MODERN_TIME, kind)
+    return pa.scalar(datetime.combine(_FIRST_MODERN_DAY, time()), kind) if with_clocks else None

@@ -12,7 +12,7 @@ sign is distinguished).
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from itertools import chain
 from typing import TYPE_CHECKING, Self
 
@@ -26,6 +26,7 @@ from lakehand.errors import EngineError, SchemaMismatchError
 from lakehand.expressions.literals import quote_identifier
 from lakehand.model.batches import Gathering
 from lakehand.model.work import Digest
+from lakehand.prove.deep_lists import hashable_schema, is_deep, shallow_rows, takes_lambda
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -123,11 +124,31 @@ def _member_arguments(value: str, kind: pa.StructType, depth: int) -> list[str]:
 
 def _list_arguments(value: str, element: pa.DataType, depth: int) -> list[str]:
     length = f"coalesce(len({value}), -1)"
-    if not (pat.is_nested(element) or pat.is_floating(element)):
+    if not takes_lambda(element):
         return [length, value]
     variable = f"x{depth}"
-    inner = ", ".join(_arguments(variable, element, depth + 1))
-    return [length, f"list_transform({value}, lambda {variable}: hash({inner}))"]
+    hashed = _element_hash(variable, element, depth + 1)
+    return [length, f"list_transform({value}, lambda {variable}: {hashed})"]
+
+
+def _element_hash(value: str, kind: pa.DataType, depth: int) -> str:
+    return f"hash({', '.join(_arguments(value, kind, depth))})"
+
+
+def hashable(rows: pa.Table) -> pa.Table:
+    """Return `rows` as DuckDB takes and hashes them; their schema is `hashable_schema`."""
+    if is_deep(rows.schema):
+        with connect(threads=1) as connection:
+            rows = shallow_rows(rows, partial(_hash_elements, connection))
+    return unsliced(rows)
+
+
+def _hash_elements(connection: duckdb.DuckDBPyConnection, values: pa.Array) -> pa.Array:
+    connection.register("given", unsliced(pa.table({"x": values})))
+    query = f"SELECT {_element_hash('x', values.type, 0)} AS hash FROM given"
+    hashes = connection.sql(query).to_arrow_table()["hash"]
+    connection.unregister("given")
+    return hashes.combine_chunks()
 
 
 # Values of one type that a naive hash confuses.
@@ -184,7 +205,7 @@ class Digester:
     def __init__(self, schema: pa.Schema, *, threads: int = 1) -> None:
         check_engine()
         self._schema = schema
-        self._query = digest_query("SELECT * FROM batch", schema)
+        self._query = digest_query("SELECT * FROM batch", hashable_schema(schema))
         self._threads = threads
         #: None until rows must be hashed here: most come with their hashes.
         self._connection: duckdb.DuckDBPyConnection | None = None
@@ -250,7 +271,7 @@ class Digester:
             return
         table = pa.Table.from_batches(self._waiting.take())
         connection = self._connection = self._connection or connect(threads=self._threads)
-        self._hash(connection, unsliced(table))
+        self._hash(connection, hashable(table))
 
     def _hash(
         self, connection: duckdb.DuckDBPyConnection, given: pa.Table | pa.RecordBatchReader
@@ -282,12 +303,13 @@ def _kept(
     try:
         for batch in batches:
             if schema is None:
-                schema, is_taken = batch.schema, is_taken_sliced(batch.schema)
+                schema = batch.schema
+                is_taken = is_taken_sliced(schema) and not is_deep(schema)
             _require_equal(batch.schema, schema)
             if is_taken:
                 yield batch
             else:
-                yield from unsliced(pa.Table.from_batches([batch])).to_batches()
+                yield from hashable(pa.Table.from_batches([batch])).to_batches()
     except BaseException as failure:
         failures.append(failure)
         raise

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Literal
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lakehand.errors import UnknownColumnError, ValidationError
+from lakehand.errors import RefusedError, UnknownColumnError, ValidationError
+from lakehand.prove.deep_lists import is_deep
 from lakehand.prove.digest import lane_expressions
 
 if TYPE_CHECKING:
@@ -62,6 +63,13 @@ class KeyEquality:
             raise ValidationError(message, field="order_by", value=order_by)
         names = schema.names if exact else _once(key or ())
         _require_known([*names, *([order_by] if order_by else [])], schema)
+        if exact and is_deep(schema):
+            raise RefusedError(
+                "exact duplicates cannot be found where lists or maps are nested this deeply",
+                feature="deeply nested lists",
+                operation="deduplicate",
+                hint="nothing was written; name key columns instead",
+            )
         chosen: Keep = next(known for known in _KEEPS if known == keep)
         return cls(
             schema=_part(schema, names),

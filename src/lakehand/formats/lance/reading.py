@@ -13,13 +13,14 @@ import pyarrow as pa
 import pyarrow.types as pat
 from pyroaring import BitMap
 
-from lakehand.duckdb_pool import connect, unsliced
+from lakehand.duckdb_pool import connect
 from lakehand.expressions.evaluate import keep_true
 from lakehand.formats.lance.comparable_types import plain_batch, plain_schema
 from lakehand.formats.lance.connect import DATA_DIRECTORY, load_lance, told, translated
 from lakehand.model.batches import gathered, join_batches
 from lakehand.model.snapshot import FILE_NUMBER, POSITION, ROW_ID, ROW_VERSION
-from lakehand.prove.digest import placed_lanes_query
+from lakehand.prove.deep_lists import hashable_schema
+from lakehand.prove.digest import hashable, placed_lanes_query
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -298,7 +299,7 @@ def hashed_places(
     if not fragments:
         return
     number_of = _numbers_of(numbers)
-    query = placed_lanes_query("SELECT * FROM batch", digested_schema(dataset))
+    query = placed_lanes_query("SELECT * FROM batch", hashable_schema(digested_schema(dataset)))
     scanner = _counting_scanner(dataset, fragments, with_row_address=True)
     with connect(threads=1) as connection:
         batches = scanned(dataset, fragments, scanner)
@@ -306,7 +307,7 @@ def hashed_places(
             found, positions = places_of(batch.column(ROW_ADDRESS))
             rows = pa.Table.from_batches([plain_batch(batch.drop_columns([ROW_ADDRESS]))])
             rows = rows.append_column(FILE_NUMBER, [number_of[found]])
-            connection.register("batch", unsliced(rows.append_column(POSITION, [positions])))
+            connection.register("batch", hashable(rows.append_column(POSITION, [positions])))
             yield from connection.sql(query).to_arrow_table().to_batches()
 
 

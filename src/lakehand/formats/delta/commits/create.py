@@ -24,6 +24,7 @@ from lakehand.formats.delta.protocol.features import (
     ROW_VERSION_PROPERTY,
     Verdict,
     has_type,
+    require_write,
 )
 from lakehand.formats.delta.protocol.schema import (
     ArrayType,
@@ -68,6 +69,7 @@ def create_table(
     metadata = _metadata(columns, partition_by, asked, clock)
     _require_constraints(metadata, columns, table=store.url)
     protocol = _protocol(metadata, features_asked_for(asked))
+    require_write("append", protocol, metadata, table=store.url)
     if list_log(store).last_version is not None:
         raise _exists(store)
     token = str(uuid.uuid4())

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 #: Table properties that name the columns in which files hold row ids and row commit versions.
 ROW_ID_PROPERTY = "delta.rowTracking.materializedRowIdColumnName"
 ROW_VERSION_PROPERTY = "delta.rowTracking.materializedRowCommitVersionColumnName"
+#: Structs, arrays and maps in each other. Arrow takes 62 structs, and Parquet's reader 49 lists.
+MOST_LEVELS = 48
 
 
 def always(metadata: Metadata) -> bool:
@@ -77,6 +79,23 @@ def has_partition_columns_only(metadata: Metadata) -> bool:
     """Say whether every column is one that files leave out."""
     partition = {name.lower() for name in metadata.partition_columns}
     return bool(partition) and partition >= {name.lower() for name in _schema(metadata).names}
+
+
+def has_deep_types(metadata: Metadata) -> bool:
+    """Say whether a column is nested deeper than lakehand can read and write."""
+    return _depth(_schema(metadata)) - 1 > MOST_LEVELS
+
+
+def _depth(type_: DeltaType) -> int:
+    """Return how many structs, arrays and maps are in each other."""
+    match type_:
+        case StructType(fields):
+            return 1 + max((_depth(column.type) for column in fields), default=0)
+        case ArrayType(element):
+            return 1 + _depth(element)
+        case MapType(key, value):
+            return 1 + max(_depth(key), _depth(value))
+    return 0
 
 
 def _is_unwritable(type_: DeltaType) -> bool:
@@ -384,6 +403,12 @@ BINDINGS: tuple[Binding, ...] = (
         is_active=has_partition_columns_only,
         refuses=frozenset({"rewrite", "append"}),
         reason="a data file would have no column, and so no row count",
+    ),
+    Binding(
+        name=f"types nested deeper than {MOST_LEVELS} levels",
+        is_active=has_deep_types,
+        refuses=frozenset({"rewrite", "append"}),
+        reason="Arrow and Parquet readers do not accept them",
     ),
 )
 

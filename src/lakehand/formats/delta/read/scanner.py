@@ -16,7 +16,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lakehand.duckdb_pool import Config, lease, unsliced
+from lakehand.duckdb_pool import Config, lease
 from lakehand.formats.delta.protocol.features import ROW_ID_PROPERTY, ROW_VERSION_PROPERTY
 from lakehand.formats.delta.protocol.schema import MappingMode, physical_name
 from lakehand.formats.delta.read.file_plan import PLACE_FIELDS, ReadRequest, SourceFile, read_rows
@@ -27,7 +27,14 @@ from lakehand.parquet.checksums import pages_are_intact
 from lakehand.parquet.columns import by_schema
 from lakehand.parquet.dictionaries import DictionaryDecoder
 from lakehand.parquet.footer_facts import check_size
-from lakehand.prove.digest import Digester, digest_query, placed_lanes_query, query_with_lanes
+from lakehand.prove.deep_lists import hashable_schema, is_deep
+from lakehand.prove.digest import (
+    Digester,
+    digest_query,
+    hashable,
+    placed_lanes_query,
+    query_with_lanes,
+)
 from lakehand.storage.scratch import Portion, local_portions
 from lakehand.temporary import held_directory
 
@@ -110,8 +117,8 @@ class Scanner:
                     yield from _fetch(connection.sql(text).to_arrow_reader(_HASHES_A_BATCH))
                     continue
                 for batch in self._by_arrow(query.files):
-                    connection.register("batch", unsliced(pa.Table.from_batches([batch])))
-                    text = placed_lanes_query("SELECT * FROM batch", counted)
+                    connection.register("batch", hashable(pa.Table.from_batches([batch])))
+                    text = placed_lanes_query("SELECT * FROM batch", hashable_schema(counted))
                     yield from connection.sql(text).to_arrow_table().to_batches()
 
     def _stored_columns(self) -> frozenset[str] | None:
@@ -149,7 +156,7 @@ class Scanner:
         self, connection: duckdb.DuckDBPyConnection, files: Sequence[SourceFile]
     ) -> Iterator[_Query]:
         """Sort files by schema, each group with its query."""
-        if self.decoder == "arrow":
+        if self.decoder == "arrow" or is_deep(self.request.output):
             yield _Query(files=files)
             return
         for portion in self._local_portions(files):
