@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 
 import lakehand
 from lakehand.cli.main import run
-from lakehand.errors import PredicateError, RefusedError, UnknownColumnError
+from lakehand.errors import PredicateError, ProofError, RefusedError, UnknownColumnError
+from lakehand.formats.delta.read import scanner
 from support.deduplications import (
     PROPERTIES,
     append,
@@ -163,3 +165,31 @@ def test_the_command_prints_one_document(tmp_path, capsys):
     document = json.loads(capsys.readouterr().out)
     assert (code, document["operation"], document["rows_removed"]) == (0, "delete", 1)
     assert contents(path) == [(1, 0, 0)]
+
+
+@pytest.mark.parametrize("prove", ["digest", "independent"])
+def test_rows_that_are_misread_and_rewritten_are_found_by_a_second_decoder(
+    tmp_path, monkeypatch, prove
+):
+    path = make(tmp_path / "t", [(1, 0, 1), (2, 0, 1), (3, 0, 1)])
+    given = {file.name for file in path.glob("*.parquet")}
+    real = scanner.sql_rows
+
+    def misread(connection, request, files, paths):
+        found = real(connection, request, files, paths)
+        names = request.output.names
+        if not {file.path for file in files} <= given or names != ["id", "at", "value"]:
+            return found
+        text = f"SELECT a, b, c + 1 AS c FROM ({found.text}) AS misread(a, b, c)"
+        return replace(found, text=text)
+
+    monkeypatch.setattr(scanner, "sql_rows", misread)
+    table = lakehand.open_table(path)
+    if prove == "digest":
+        table.delete(where="id = 2", prove=prove)
+        assert table.to_arrow()["value"].to_pylist() == [2, 2]
+    else:
+        with pytest.raises(ProofError, match="one decoder reads"):
+            table.delete(where="id = 2", prove=prove)
+        monkeypatch.undo()
+        assert table.to_arrow().num_rows == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 
 import pyarrow as pa
@@ -12,8 +13,9 @@ from campaign import shapes
 from campaign.shapes import differing_columns
 from campaign.verbs import rows_of, schema_of
 from lakehand import create_table, open_table
-from lakehand.errors import RefusedError
-from lakehand.formats.delta.protocol.features import MOST_LEVELS
+from lakehand.errors import ProofError, RefusedError, TableExistsError
+from lakehand.formats.delta.protocol.arrow_types import from_arrow
+from lakehand.formats.delta.protocol.features import MOST_ARROW_LEVELS, MOST_PARQUET_LEVELS
 
 BLOCKS = (0, 1, 2, 3)
 
@@ -103,19 +105,89 @@ def test_tables_without_rows_stay_sound_through_all_verbs(tmp_path):
     check(path, rows_of([2]), None)
 
 
-@pytest.mark.parametrize("grow", [pa.list_, lambda kind: pa.map_(pa.string(), kind)])
-def test_types_nested_too_deeply_are_refused_before_anything_is_written(tmp_path, grow):
-    kind = pa.int64()
-    for _ in range(MOST_LEVELS + 1):
-        kind = grow(kind)
+LISTS = MOST_PARQUET_LEVELS // 2
+MAPS = MOST_ARROW_LEVELS // 2
+STRUCTS = MOST_ARROW_LEVELS
+
+
+def nested(pattern: str) -> tuple[pa.DataType, object]:
+    """Return a type of lists, structs and maps in each other, and a value of it."""
+    kind, value = pa.int64(), 7
+    for letter in pattern:
+        kind, value = {
+            "l": (pa.list_(kind), [value]),
+            "s": (pa.struct({"a": kind}), {"a": value}),
+            "m": (pa.map_(pa.string(), kind), [("k", value)]),
+        }[letter]
+    return kind, value
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "l" * LISTS,
+        "m" * MAPS,
+        "lm" * (MOST_ARROW_LEVELS // 3),
+        "sm" * (MOST_ARROW_LEVELS // 3),
+        "ls" * (MOST_ARROW_LEVELS // 2),
+    ],
+)
+def test_the_deepest_types_that_are_accepted_pass_all_verbs(tmp_path, pattern):
+    kind, value = nested(pattern)
+    schema = pa.schema({"id": pa.int64(), "deep": kind})
+
+    def rows(*ids: int) -> pa.Table:
+        values = [None if i % 3 == 0 else value for i in ids]
+        return pa.table({"id": ids, "deep": pa.array(values, kind)}, schema=schema)
+
+    create_table(tmp_path / "t", schema)
+    table = open_table(tmp_path / "t")
+    for ids in ((1, 2, 3), (4, 5, 6), (6, 7)):
+        table.append(rows(*ids))
+    table.compact(min_files=2)
+    table.append(rows(8))
+    table.deduplicate(key=["id"])
+    table.upsert(rows(1, 9), key=["id"])
+    table.delete(where="id = 2")
+    table.cluster(by=["id"], full=True)
+    table.checkpoint()
+
+    assert not table.verify(deep=True).findings
+    expected = rows(1, 3, 4, 5, 6, 7, 8, 9)
+    assert table.to_arrow().sort_by("id").combine_chunks() == expected
+
+
+@pytest.mark.parametrize(
+    "pattern", ["l" * (LISTS + 1), "m" * (MAPS + 1), "s" * (STRUCTS + 1), "ls" * 20 + "l" * 20]
+)
+def test_types_nested_too_deeply_are_refused_before_anything_is_written(tmp_path, pattern):
+    kind, _ = nested(pattern)
     path = tmp_path / "t"
-    write_deltalake(path, pa.table({"id": [1], "deep": pa.array([None], kind)}))
+    with pytest.raises(RefusedError, match="nested too deeply"):
+        create_table(path, pa.schema({"deep": kind}))
+    assert not list(tmp_path.rglob("*.json"))
+
+    write_deltalake(path, pa.table({"id": [1]}))
+    commit = next(path.rglob("*.json"))
+    fields = json.loads(schema_json(kind))
+    lines = [json.loads(line) for line in commit.read_text().splitlines()]
+    for line in lines:
+        if "metaData" in line:
+            schema = json.loads(line["metaData"]["schemaString"])
+            schema["fields"] += fields
+            line["metaData"]["schemaString"] = json.dumps(schema)
+    commit.write_text("".join(json.dumps(line) + "\n" for line in lines))
     table, files = open_table(path), sorted(path.rglob("*"))
     rows = pa.table({"id": [2], "deep": pa.array([None], kind)})
     for call in (table.compact, lambda: table.append(rows), lambda: table.delete(where="id = 1")):
-        with pytest.raises(RefusedError, match=f"deeper than {MOST_LEVELS} levels"):
+        with pytest.raises(RefusedError, match="nested too deeply"):
             call()
     assert sorted(path.rglob("*")) == files
+
+
+def schema_json(kind: pa.DataType) -> str:
+    """Return a column of this type as the log has it: delta-rs writes no such table."""
+    return json.dumps(json.loads(from_arrow(pa.schema({"deep": kind})).to_json())["fields"])
 
 
 def test_exact_duplicates_of_deeply_nested_rows_are_refused(tmp_path):
@@ -127,10 +199,27 @@ def test_exact_duplicates_of_deeply_nested_rows_are_refused(tmp_path):
         table.deduplicate(exact=True)
 
 
-def test_a_table_that_nobody_could_write_to_is_not_created(tmp_path):
-    kind = pa.int64()
-    for _ in range(MOST_LEVELS + 1):
-        kind = pa.struct({"a": kind})
-    with pytest.raises(RefusedError, match=f"deeper than {MOST_LEVELS} levels"):
-        create_table(tmp_path / "t", pa.schema({"deep": kind}))
-    assert not list((tmp_path).rglob("*.json"))
+def test_an_existing_table_is_named_also_if_its_successor_could_not_be_written(tmp_path):
+    create_table(tmp_path / "t", pa.schema({"id": pa.int64()}))
+    with pytest.raises(TableExistsError):
+        create_table(tmp_path / "t", pa.schema({"deep": nested("m" * 40)[0]}))
+
+
+def test_rows_of_deep_lists_are_proved_by_two_decoders_or_not_deleted(tmp_path):
+    """Lists within the limit of DuckDB are; beyond it a proof by two decoders is refused."""
+    for number, depth in enumerate((10, 20)):
+        kind, value = nested("l" * depth)
+        schema = pa.schema({"id": pa.int64(), "deep": kind})
+        rows = pa.table({"id": [1, 2], "deep": pa.array([value] * 2, kind)}, schema=schema)
+        create_table(tmp_path / str(number), schema)
+        table = open_table(tmp_path / str(number))
+        table.append(rows)
+        if depth == 10:
+            table.delete(where="id = 2", prove="independent")
+            assert table.to_arrow()["id"].to_pylist() == [1]
+            continue
+        with pytest.raises(ProofError, match="one decoder"):
+            table.delete(where="id = 2", prove="independent")
+        assert table.to_arrow().num_rows == 2
+        table.delete(where="id = 2")
+        assert table.to_arrow()["id"].to_pylist() == [1]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, Self, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
     from types import TracebackType
 
@@ -19,7 +19,14 @@ if TYPE_CHECKING:
     from lakehand.errors import LakehandError
     from lakehand.model.order import Order, Term
     from lakehand.model.verification import Finding
-    from lakehand.model.work import DataFile, Group, Refreshed, ServerSideCopy, StagedFile
+    from lakehand.model.work import (
+        DataFile,
+        Group,
+        ProveMode,
+        Refreshed,
+        ServerSideCopy,
+        StagedFile,
+    )
     from lakehand.parquet.composed_copy import MovableFile
     from lakehand.parquet.row_group_copy import Composition, Copied
     from lakehand.prove.digest import Digester
@@ -100,6 +107,39 @@ class TaskLimits:
 
 #: Who decodes files: DuckDB, and Arrow what DuckDB is not trusted with; or one of them alone.
 Decoder = Literal["duckdb", "arrow", "only-duckdb"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Decoding:
+    """Who decodes the inputs of a task, and who its outputs."""
+
+    inputs: Decoder
+    outputs: Decoder
+    #: Whether the decoder of the outputs reads the inputs, too. Otherwise rows that are misread and
+    #: written as such look like rows that are right.
+    reads_inputs_twice: bool = False
+    #: What the proof says of it; None where both are read alike.
+    label: str | None = None
+
+
+_FAST = (
+    Decoding(inputs="duckdb", outputs="duckdb"),
+    # Arrow reads more than DuckDB does, and says better what is wrong with a file.
+    Decoding(inputs="arrow", outputs="arrow"),
+)
+_INDEPENDENT = (
+    Decoding(
+        inputs="only-duckdb", outputs="arrow", reads_inputs_twice=True, label="duckdb+arrow/arrow"
+    ),
+    # New files are plain: DuckDB may read them where it is not trusted with the old ones.
+    Decoding(inputs="arrow", outputs="only-duckdb", label="arrow/duckdb"),
+)
+#: In which order decoders are tried: the next one where a file cannot be decoded so.
+DECODINGS: Mapping[ProveMode, tuple[Decoding, ...]] = {
+    "digest": _FAST,
+    "independent": _INDEPENDENT,
+    "counts": _FAST,
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

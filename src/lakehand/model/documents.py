@@ -44,21 +44,6 @@ def parse_object(text: bytes | str) -> dict[str, Any]:
     return value
 
 
-def known_members(kind: type, value: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the members of `value` that are fields of the dataclass `kind`.
-
-    >>> from lakehand.model.work import Transaction
-    >>> known_members(Transaction, {"application": "a", "version": 1, "of_later": True})
-    {'application': 'a', 'version': 1}
-    """
-    return {name: value[name] for name in _field_names(kind) if name in value}
-
-
-@cache
-def _field_names(kind: Any) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(kind))
-
-
 def read_value(kind: type[T], value: object, *, required: Collection[str] = ()) -> T:
     """Build the dataclass `kind` from `value`, parsed JSON.
 

@@ -129,6 +129,7 @@ def prove_removed(
     expected_rows: int,
     proved_bytes: int,
     subject: str,
+    decoders: str | None = None,
 ) -> Proof:
     """Return the proof that the rows before, minus those removed, are the rows after.
 
@@ -148,6 +149,7 @@ def prove_removed(
         engine=after.engine,
         removed_rows=removed.rows,
         removed_digest=digest_hex(removed),
+        decoders=decoders,
     )
 
 

@@ -2,52 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakehand.errors import ProofError
-from lakehand.model.work import DataFile, Digest, Group, Proof, ProveMode, StagedFile
+from lakehand.model.work import DataFile, Digest, Group, Proof, StagedFile
 from lakehand.prove.digest import Digester
 from lakehand.prove.evidence import check_footers, check_same_rows, prove_counted, prove_equal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from lakehand.formats.worker import Decoder
+    from lakehand.formats.worker import Decoding
     from lakehand.rewrite.task import RewriteTask
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Decoding:
-    """Who decodes the inputs of a group, and who its outputs."""
-
-    inputs: Decoder
-    outputs: Decoder
-    #: Whether the decoder of the outputs reads the inputs, too. Otherwise rows that are misread and
-    #: written as such look like rows that are right.
-    reads_inputs_twice: bool = False
-    #: What the proof says of it; None where both are read alike.
-    label: str | None = None
-
-
-_FAST = (
-    Decoding(inputs="duckdb", outputs="duckdb"),
-    # Arrow reads more than DuckDB does, and says better what is wrong with a file.
-    Decoding(inputs="arrow", outputs="arrow"),
-)
-_INDEPENDENT = (
-    Decoding(
-        inputs="only-duckdb", outputs="arrow", reads_inputs_twice=True, label="duckdb+arrow/arrow"
-    ),
-    # New files are plain: DuckDB may read them where it is not trusted with the old ones.
-    Decoding(inputs="arrow", outputs="only-duckdb", label="arrow/duckdb"),
-)
-#: In which order decoders are tried: the next one where a file cannot be decoded so.
-DECODINGS: Mapping[ProveMode, tuple[Decoding, ...]] = {
-    "digest": _FAST,
-    "independent": _INDEPENDENT,
-    "counts": _FAST,
-}
 
 
 def prove_outputs(

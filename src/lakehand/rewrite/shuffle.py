@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from lakehand.engine.exchange import MOST_PIECE_BYTES, Exchanged, Room, exchange, is_near
 from lakehand.engine.runner_contract import results_of
 from lakehand.errors import ProofError
-from lakehand.formats.worker import NotDecodable
+from lakehand.formats.worker import DECODINGS, Decoding, NotDecodable
 from lakehand.model.order import Order, order_of
 from lakehand.model.work import DataFile, Digest, Group, GroupResult, StagedFile
 from lakehand.observe import get_logger, log_event
@@ -27,7 +27,7 @@ from lakehand.observe.steps import Step, reached
 from lakehand.prove.digest import Digester
 from lakehand.prove.evidence import total_digest
 from lakehand.rewrite.file_writers import write_apart
-from lakehand.rewrite.proving import DECODINGS, Decoding, check_outputs
+from lakehand.rewrite.proving import check_outputs
 from lakehand.rewrite.sort import chunk_bytes, expected_files, gathered, mark_ordered
 from lakehand.runs.operation import divide_files
 from lakehand.sorting import key_ranges

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakehand.formats.worker import FormatWorker, OrderMarkingWorker, TaskLimits
+from lakehand.formats.worker import Decoding, FormatWorker, OrderMarkingWorker, TaskLimits
 from lakehand.model.batches import Gathering
 from lakehand.model.order import Order, order_of
 from lakehand.model.work import Group, GroupResult, StagedFile
@@ -20,7 +20,7 @@ from lakehand.observe.clock import Stopwatch
 from lakehand.observe.steps import Step, reached
 from lakehand.prove.digest import Digester
 from lakehand.rewrite.file_writers import write_apart
-from lakehand.rewrite.proving import Decoding, prove_outputs
+from lakehand.rewrite.proving import prove_outputs
 from lakehand.sorting.file_boundaries import Division
 from lakehand.sorting.key_ranges import RangeSpool, arrange, low_memory_arrow, sorted_rows
 from lakehand.sorting.virtual_files import sample_rows

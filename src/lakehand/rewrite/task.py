@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 from lakehand.engine.runner_contract import granted_cores
 from lakehand.errors import ProofError
 from lakehand.formats.worker import (
+    DECODINGS,
     ByteCopyWorker,
+    Decoding,
     DeferredSyncWorker,
     NativeRewriteWorker,
     NotCopyable,
@@ -32,7 +34,7 @@ from lakehand.rewrite.copy import (
     record_proved,
     tell_declined,
 )
-from lakehand.rewrite.proving import DECODINGS, Decoding, prove_outputs
+from lakehand.rewrite.proving import prove_outputs
 from lakehand.rewrite.sort import sort_group
 from lakehand.runs.leftovers import note_written
 

@@ -11,8 +11,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.engine.runner_contract import granted_cores
+from lakehand.errors import ProofError
 from lakehand.formats.rows import RowChange, RowChangeWorker, require_change_feed
-from lakehand.formats.worker import Decoder, NotDecodable, TaskLimits, WriteSpec
+from lakehand.formats.worker import (
+    DECODINGS,
+    Decoder,
+    Decoding,
+    NotDecodable,
+    TaskLimits,
+    WriteSpec,
+)
 from lakehand.model.work import DataFile, Digest, Proof, ProveMode, StagedFile
 from lakehand.observe.clock import Stopwatch
 from lakehand.observe.steps import Step, reached
@@ -22,7 +30,7 @@ from lakehand.rows.row_addresses import REPLACED, PlaceSet
 from lakehand.runs.leftovers import note_written
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from lakehand.formats.rows import Positions
     from lakehand.rows.table_exchange import Exchange
@@ -117,8 +125,7 @@ def digest_in_place(
     gone: Sequence[Positions],
     hidden: Sequence[Positions | None],
     limits: TaskLimits,
-    decoder: Decoder,
-    after_decoder: Decoder,
+    decoding: Decoding,
 ) -> InPlace:
     """Read `files`, of which the rows at `gone` go; `hidden` are those that storage will not show.
 
@@ -130,14 +137,14 @@ def digest_in_place(
     is_gone = PlaceSet(gone)
     is_hidden = PlaceSet([np.empty(0, np.int64) if rows is None else rows for rows in hidden])
     goes = np.array([rows is None for rows in hidden], np.bool_)
-    for batch in worker.hash_placed(files, limits=limits, decoder=decoder):
+    for batch in worker.hash_placed(files, limits=limits, decoder=decoding.inputs):
         numbers, positions = batch.column(2).to_numpy(), batch.column(3).to_numpy()
         _add(before, batch, None)
         _add(removed, batch, is_gone.holds(numbers, positions))
-        if after_decoder == decoder:
+        if decoding.outputs == decoding.inputs:
             _add(after, batch, ~(goes[numbers] | is_hidden.holds(numbers, positions)))
-    if after_decoder != decoder:
-        for batch in worker.hash_placed(files, limits=limits, decoder=after_decoder):
+    if decoding.outputs != decoding.inputs:
+        for batch in worker.hash_placed(files, limits=limits, decoder=decoding.outputs):
             numbers, positions = batch.column(2).to_numpy(), batch.column(3).to_numpy()
             _add(after, batch, ~(goes[numbers] | is_hidden.holds(numbers, positions)))
     return InPlace(before=before.result(), removed=removed.result(), after=after.result())
@@ -224,11 +231,18 @@ class RemovalTask:
     tells_changes: bool
 
     def __call__(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        losses = self._losses(payload)
-        try:
-            return self._remove(payload["group"], losses, "duckdb").to_json()
-        except NotDecodable:
-            return self._remove(payload["group"], losses, "arrow").to_json()
+        group, losses = payload["group"], self._losses(payload)
+        refusal: NotDecodable | None = None
+        for decoding in DECODINGS[self.prove]:
+            try:
+                return self._remove(group, losses, decoding).to_json()
+            except NotDecodable as reason:
+                refusal = reason
+        raise ProofError(
+            f"portion {group} has rows that only one decoder reads, so that no second one can prove"
+            f" them: {refusal}; nothing was changed",
+            hint="run the operation with prove=digest",
+        ) from refusal
 
     def _losses(self, payload: Mapping[str, Any]) -> list[Loss]:
         places = pa.concat_tables(self.exchange.get(payload["keys"]))
@@ -247,14 +261,14 @@ class RemovalTask:
             )
         return losses
 
-    def _remove(self, group: int, losses: Sequence[Loss], decoder: Decoder) -> Removed:
+    def _remove(self, group: int, losses: Sequence[Loss], decoding: Decoding) -> Removed:
         watch = Stopwatch(self.run.clock)
         with watch.measure("write"):
-            outcomes, objects = self._written(group, losses, decoder)
+            outcomes, objects = self._written(group, losses, decoding.inputs)
             changes = self._changes(group, losses) if self.tells_changes else ()
         reached(Step.TASK_WRITTEN)
         with watch.measure("prove"):
-            proof = self._prove(group, losses, outcomes, decoder, objects)
+            proof = self._prove(group, losses, outcomes, decoding, objects)
         reached(Step.TASK_PROVED)
         return Removed(
             adds=tuple(file for outcome in outcomes for file in outcome.adds),
@@ -321,7 +335,7 @@ class RemovalTask:
         group: int,
         losses: Sequence[Loss],
         outcomes: Sequence[_Outcome],
-        decoder: Decoder,
+        decoding: Decoding,
         objects: Sequence[StagedFile],
     ) -> Proof:
         """Return the evidence that storage holds what is left; ProofError if it does not."""
@@ -339,17 +353,22 @@ class RemovalTask:
             )
         if self.prove == "digest" and self.worker.hides_rows and self.worker.proves_positions:
             return self._prove_by_positions(losses, outcomes, objects, subject)
-        after_decoder: Decoder = "arrow" if self.prove == "independent" else decoder
         written = [file for o in outcomes if o.read is not None for file in o.adds]
-        stays = self._stays(losses, outcomes, decoder, after_decoder)
+        stays = self._stays(losses, outcomes, decoding)
+        stored = self._digest(self.worker.digest_staged, written, decoding.outputs)
         read = [outcome.read for outcome in outcomes if outcome.read is not None]
+        if read and decoding.reads_inputs_twice:
+            rewritten = [x.file for x, y in zip(losses, outcomes, strict=True) if y.read]
+            again = self._digest(self.worker.digest_rows, rewritten, decoding.outputs)
+            evidence.check_same_rows(_sum([rows for rows, _ in read]), again, subject=subject)
         return evidence.prove_removed(
             before=_sum([stays.before, *(before for before, _ in read)]),
             removed=_sum([stays.removed, *(removed for _, removed in read)]),
-            after=_sum([stays.after, self._digest_staged(written, after_decoder)]),
+            after=_sum([stays.after, stored]),
             expected_rows=expected,
             proved_bytes=sum(file.bytes for file in adds),
             subject=subject,
+            decoders=decoding.label,
         )
 
     def _prove_by_positions(
@@ -373,11 +392,7 @@ class RemovalTask:
         )
 
     def _stays(
-        self,
-        losses: Sequence[Loss],
-        outcomes: Sequence[_Outcome],
-        decoder: Decoder,
-        after_decoder: Decoder,
+        self, losses: Sequence[Loss], outcomes: Sequence[_Outcome], decoding: Decoding
     ) -> InPlace:
         """Return the evidence for files that are not rewritten."""
         pairs = [(x, y) for x, y in zip(losses, outcomes, strict=True) if y.read is None]
@@ -395,14 +410,13 @@ class RemovalTask:
             gone=[loss.positions for loss, _ in pairs],
             hidden=[None if outcome.live is None else next(found) for _, outcome in pairs],
             limits=self._granted(),
-            decoder=decoder,
-            after_decoder=after_decoder,
+            decoding=decoding,
         )
 
-    def _digest_staged(self, files: Sequence[StagedFile], decoder: Decoder) -> Digest:
-        """Return the digest of what storage gives back of new files."""
+    def _digest(self, read: Callable[..., None], files: Sequence[Any], decoder: Decoder) -> Digest:
+        """Return the digest of the visible rows of files, as `read` gives them back."""
         with Digester(self.worker.moved_rows) as digester:
-            self.worker.digest_staged(files, digester, limits=self._granted(), decoder=decoder)
+            read(files, digester, limits=self._granted(), decoder=decoder)
             return digester.result()
 
     def _granted(self) -> TaskLimits:

@@ -285,12 +285,6 @@ class TableRegistry:
             record_event(connection, now, "table.set", table=table_id, by=by, overrides=overrides)
         return overrides
 
-    def set_overrides(
-        self, table_id: int, overrides: Mapping[str, Any], *, by: str | None = None
-    ) -> None:
-        """Set the overrides of a table, above its policy; they replace those that it had."""
-        self._change(table_id, "table.set", by, {"overrides": dict(overrides)})
-
     def _change(self, table_id: int, kind: str, by: str | None, values: Mapping[str, Any]) -> None:
         with self._database.transaction() as connection:
             self._required(connection, table_id)

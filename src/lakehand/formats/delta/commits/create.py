@@ -69,9 +69,10 @@ def create_table(
     metadata = _metadata(columns, partition_by, asked, clock)
     _require_constraints(metadata, columns, table=store.url)
     protocol = _protocol(metadata, features_asked_for(asked))
-    require_write("append", protocol, metadata, table=store.url)
     if list_log(store).last_version is not None:
         raise _exists(store)
+    # No row could ever be written to a table that is refused here.
+    require_write("append", protocol, metadata, table=store.url)
     token = str(uuid.uuid4())
     data = _version_0(metadata, protocol, token=token, clock=clock)
     published = publish(store, 0, data, token=token, clock=clock)

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 #: Table properties that name the columns in which files hold row ids and row commit versions.
 ROW_ID_PROPERTY = "delta.rowTracking.materializedRowIdColumnName"
 ROW_VERSION_PROPERTY = "delta.rowTracking.materializedRowCommitVersionColumnName"
-#: Structs, arrays and maps in each other. Arrow takes 62 structs, and Parquet's reader 49 lists.
-MOST_LEVELS = 48
+#: Levels of a type in Arrow, where a map is two, and in Parquet, where a list is two as well. Arrow
+#: gives up beyond 62, and the writer of Parquet beyond 98.
+MOST_ARROW_LEVELS, MOST_PARQUET_LEVELS = 60, 96
 
 
 def always(metadata: Metadata) -> bool:
@@ -83,18 +84,20 @@ def has_partition_columns_only(metadata: Metadata) -> bool:
 
 def has_deep_types(metadata: Metadata) -> bool:
     """Say whether a column is nested deeper than lakehand can read and write."""
-    return _depth(_schema(metadata)) - 1 > MOST_LEVELS
+    kinds = [column.type for column in _schema(metadata).fields]
+    in_arrow = any(_depth(kind, of_array=1) > MOST_ARROW_LEVELS for kind in kinds)
+    return in_arrow or any(_depth(kind, of_array=2) > MOST_PARQUET_LEVELS for kind in kinds)
 
 
-def _depth(type_: DeltaType) -> int:
-    """Return how many structs, arrays and maps are in each other."""
+def _depth(type_: DeltaType, *, of_array: int) -> int:
+    """Return the levels of a type, of which an array has `of_array`."""
     match type_:
         case StructType(fields):
-            return 1 + max((_depth(column.type) for column in fields), default=0)
+            return 1 + max((_depth(column.type, of_array=of_array) for column in fields), default=0)
         case ArrayType(element):
-            return 1 + _depth(element)
+            return of_array + _depth(element, of_array=of_array)
         case MapType(key, value):
-            return 1 + max(_depth(key), _depth(value))
+            return 2 + max(_depth(part, of_array=of_array) for part in (key, value))
     return 0
 
 
@@ -405,10 +408,11 @@ BINDINGS: tuple[Binding, ...] = (
         reason="a data file would have no column, and so no row count",
     ),
     Binding(
-        name=f"types nested deeper than {MOST_LEVELS} levels",
+        name="types nested too deeply",
         is_active=has_deep_types,
         refuses=frozenset({"rewrite", "append"}),
-        reason="Arrow and Parquet readers do not accept them",
+        reason=f"Arrow holds {MOST_ARROW_LEVELS} levels, of which a map takes two, and Parquet"
+        f" {MOST_PARQUET_LEVELS}, of which arrays and maps take two",
     ),
 )
 
