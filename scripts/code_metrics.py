@@ -44,7 +44,7 @@ class Metric:
 #: needs a reason in the commit message.
 LIMITS = {
     "modules": (402, "340 to 370"),
-    "lines": (86_350, "about 62,000"),
+    "lines": (86_400, "about 62,000"),
     "modules imported by exactly one other": (84, "under 80"),
     "import lines and __all__, percent of lines": (8.2, "under 8"),
     "core methods of the format protocols": (25, "about 20"),

@@ -33,7 +33,8 @@ FUNCTION, PAYLOAD, STOP = b"f", b"p", b"s"
 PARK, TAKE = b"w", b"t"
 #: Name of a module that tasks will need.
 LOAD = b"l"
-_PARKED_SECONDS = 20.0
+#: As long as Spark keeps its own; an idle one takes 130 MB.
+_PARKED_SECONDS = 60.0
 #: How long the deletion of local files may take once no caller waits for the worker.
 _LAST_SECONDS = 1.0
 

@@ -53,7 +53,9 @@ class PlaceSet:
 #: A column that tables of places may have: whether the row is replaced by another.
 REPLACED = "is_replaced"
 #: Files of a task: keys are read fast, but what is left of files is written by one core each.
-_PORTION_BYTES = 64 * 2**20
+_FEWEST_BYTES, _MOST_BYTES = 16 * 2**20, 64 * 2**20
+#: Tasks that small tables are divided into, so that no core is idle while others finish theirs.
+_MANY_TASKS = 64
 
 
 class FileNumbers:
@@ -88,8 +90,9 @@ class FileNumbers:
         number_of = {self._files[number].path: number for number in numbers}
         chosen = [self._files[number] for number in numbers]
         size = sum(file.bytes for file in chosen)
+        wanted = min(max(size // _MANY_TASKS, _FEWEST_BYTES), _MOST_BYTES)
         # Tasks of one size end together; those of files that differ a little are of one size.
-        most = size * 9 // (8 * max(1, -(-size // _PORTION_BYTES)))
+        most = size * 9 // (8 * max(1, -(-size // wanted)))
         divided = divide_files(chosen, most_bytes=most)
         return [[number_of[file.path] for file in portion] for portion in divided]
 

@@ -23,15 +23,19 @@ if TYPE_CHECKING:
 
 #: Memory that a row takes while its hash is compared with others, without spilled data.
 _BYTES_A_ROW = 128
+#: Rows whose hashes one task compares.
+_ROWS_A_TASK = 3 * 2**20
 #: What a file without a row count is taken to hold.
 _GUESSED_ROW_BYTES = 16
 
 
 def partitions_for(snapshot: Snapshot, *, memory_bytes: int) -> int:
     """Return among how many tasks the hashes of all rows have to be divided."""
+    # Half a second of work each: fewer would leave cores without any.
+    most_rows = min(memory_bytes // _BYTES_A_ROW, _ROWS_A_TASK)
     guessed = pc.divide(snapshot.files["bytes"], _GUESSED_ROW_BYTES)
     rows = pc.sum(pc.coalesce(snapshot.files["rows"], guessed)).as_py() or 0
-    return max(1, -(-rows * _BYTES_A_ROW // memory_bytes))
+    return max(1, -(-rows // most_rows))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
