@@ -123,14 +123,13 @@ def explain_secret_work(runner: Any, secret: str) -> tuple[str, bytes, int]:
 
 def shuffle_and_find_files(runner: Any) -> list[str]:
     """Return the files that Spark has written after a shuffle."""
-    spark = runner._session()
+    spark, started = runner._session(), time.time() - 1
     spark.range(100).repartition(2).count()
-    manager = spark._jsc.sc().env().blockManager().diskBlockManager()
-    return [str(file) for place in manager.localDirs() for file in _files_in(Path(str(place)))]
-
-
-def _files_in(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*") if path.is_file()]
+    # Where its settings name no other place, which PySpark 4.3 does not tell.
+    assert spark.conf.get("spark.local.dir", None) is None
+    place = Path(spark._jvm.java.lang.System.getProperty("java.io.tmpdir"))
+    found = [path for path in place.glob("blockmgr-*/**/*") if path.is_file()]
+    return [str(path) for path in found if path.stat().st_mtime > started]
 
 
 def open_a_session_as_users_do(_runner: Any) -> None:
