@@ -112,6 +112,8 @@ def reject_old_dates(
 def _holds_old_date(array: pa.Array, *, with_clocks: bool) -> bool:
     """Return whether `array` holds an old date, at any depth; what a null hides does not count."""
     kind = array.type
+    if not _holds_dates(kind, with_clocks=with_clocks):
+        return False
     if pat.is_struct(kind):
         parts = array.flatten()
     elif pat.is_map(kind):
@@ -124,6 +126,12 @@ def _holds_old_date(array: pa.Array, *, with_clocks: bool) -> bool:
         first = _first_modern(kind, with_clocks=with_clocks)
         return first is not None and bool(pc.any(pc.less(array, first)).as_py())
     return any(_holds_old_date(part, with_clocks=with_clocks) for part in parts)
+
+
+def _holds_dates(kind: pa.DataType, *, with_clocks: bool) -> bool:
+    parts = (kind.field(index).type for index in range(kind.num_fields))
+    is_date = _first_modern(kind, with_clocks=with_clocks) is not None
+    return is_date or any(_holds_dates(part, with_clocks=with_clocks) for part in parts)
 
 
 def _first_modern(kind: pa.DataType, *, with_clocks: bool) -> pa.Scalar | None:
