@@ -26,13 +26,16 @@ from sections import ROOT, Section, circumstances, in_words
 if TYPE_CHECKING:
     from pathlib import Path
 
-CONTENDERS = ("lakehand-local", "lakehand-spark", "delta-rs", "delta-spark")
+CONTENDERS = ("lakehand-local", "lakehand-source", "delta-rs", "delta-spark", "spark-rows")
 LABELS = {
     "lakehand-local": "**lakehand** `TableSink`",
-    "lakehand-spark": 'lakehand, Spark `format("lakehand")`',
+    "lakehand-source": 'lakehand, Spark `format("lakehand")`',
     "delta-rs": "delta-rs `write_deltalake`",
     "delta-spark": "delta-spark `append`",
+    "spark-rows": "Spark hands rows to Python (`mapInArrow`), which counts them",
 }
+#: It writes no table.
+LIMIT = "spark-rows"
 FULL_ROWS = 4_000_000
 EPOCHS = 4
 COMMITS = 200
@@ -148,7 +151,8 @@ def _run(contender: Contender, result: dict, place: Path, sources: list[str]) ->
         print(f"{contender.name:15} {result['error']}")
         return
     rows = sum(pq.read_metadata(path).num_rows for path in sources)
-    _check_rows(contender, place, rows)
+    if contender.name != LIMIT:
+        _check_rows(contender, place, rows)
     result["runs"].append(asdict(measured) | {"rows_per_second": rows / report["seconds"]})
     result["bytes"] = sum(path.stat().st_size for path in place.rglob("*.parquet"))
     print(

@@ -63,12 +63,6 @@ class LakehandOnSpark:
     def upsert(self, order: dict[str, Any]) -> dict[str, Any]:
         return _upsert(order, spark=self._spark)
 
-    def append(self, order: dict[str, Any]) -> dict[str, Any]:
-        from lakehand.spark import LakehandSource
-
-        self._spark.dataSource.register(LakehandSource)
-        return _append_with_spark(self._spark, order, form="lakehand")
-
 
 class LakehandOnCluster(LakehandOnSpark):
     """The same on two executors, processes of one core each, which know only Spark's shuffle."""
@@ -185,10 +179,15 @@ def _percentiles(took: list[float]) -> dict[str, float]:
     }
 
 
-def _append_with_spark(spark: Any, order: dict[str, Any], *, form: str) -> dict[str, Any]:
+def _cached(spark: Any, order: dict[str, Any]) -> list[Any]:
     epochs = [spark.read.parquet(path).cache() for path in order["sources"]]
     for epoch in epochs:
         epoch.count()
+    return epochs
+
+
+def _append_with_spark(spark: Any, order: dict[str, Any], *, form: str) -> dict[str, Any]:
+    epochs = _cached(spark, order)
     started = time.perf_counter()
     for epoch in epochs:
         epoch.write.format(form).mode("append").save(order["table"])
@@ -247,8 +246,8 @@ def _stay_on_one_core() -> None:
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
 
-class DeltaSpark:
-    """`OPTIMIZE` in a warm session."""
+class UsersSpark:
+    """A warm session with the settings of delta-spark's, as a user would start it."""
 
     def __init__(self, scratch: Path) -> None:
         sys.path.insert(0, str(ROOT / "tests"))
@@ -258,6 +257,7 @@ class DeltaSpark:
         from support.oracle_server import CONFIGURATION
 
         os.environ["JAVA_HOME"] = str(find_java())
+        os.environ["PYSPARK_PYTHON"] = sys.executable
         builder = SparkSession.builder.master("local[*]").config("spark.local.dir", str(scratch))
         for name, value in (CONFIGURATION | _DELTA_SPARK | self._more(CONFIGURATION)).items():
             builder = builder.config(name, value)
@@ -266,6 +266,36 @@ class DeltaSpark:
 
     def _more(self, _configuration: dict[str, str]) -> dict[str, str]:
         return {}
+
+
+class DataSource(UsersSpark):
+    """lakehand's data source in a session that knows nothing of lakehand."""
+
+    def append(self, order: dict[str, Any]) -> dict[str, Any]:
+        from lakehand.spark import LakehandSource
+
+        self._spark.dataSource.register(LakehandSource)
+        return _append_with_spark(self._spark, order, form="lakehand")
+
+
+class RowsInPython(UsersSpark):
+    """Spark hands rows to Python, which counts them: what every data source in Python waits for."""
+
+    def append(self, order: dict[str, Any]) -> dict[str, Any]:
+        def count(batches: Any) -> Any:
+            import pyarrow as pa
+
+            yield pa.record_batch({"rows": [sum(batch.num_rows for batch in batches)]})
+
+        epochs = _cached(self._spark, order)
+        started = time.perf_counter()
+        for epoch in epochs:
+            epoch.mapInArrow(count, "rows long").collect()
+        return {"seconds": time.perf_counter() - started}
+
+
+class DeltaSpark(UsersSpark):
+    """`OPTIMIZE` in a warm session."""
 
     def compact(self, order: dict[str, Any]) -> dict[str, Any]:
         for limit in ("minFileSize", "maxFileSize"):
@@ -497,6 +527,7 @@ CONTENDERS = {
     "lakehand-spark": LakehandOnSpark,
     "lakehand-cluster": LakehandOnCluster,
     "lakehand-local": LakehandLocal,
+    "lakehand-source": DataSource,
     "lakehand-one-core": LakehandOnOneCore,
     "lakehand-streaming": LakehandStreaming,
     "lance": Lance,
@@ -504,6 +535,7 @@ CONTENDERS = {
     "delta-rs": DeltaRs,
     "delta-spark": DeltaSpark,
     "delta-spark-s3a": DeltaSparkOnS3,
+    "spark-rows": RowsInPython,
     "duckdb": DuckDbCopy,
     "bytes": CopiedBytes,
 }

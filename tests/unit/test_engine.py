@@ -304,3 +304,24 @@ def test_a_session_that_ends_leaves_the_sessions_of_other_threads_as_they_are(mo
     with pytest.raises(ConnectionError):
         end_second()
     assert "SPARK_CONNECT_MODE_ENABLED" not in os.environ
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_a_session_that_the_caller_keeps_compiles_and_shuffles_as_others_do(monkeypatch, is_kept):
+    """Only Spark tasks of lakehand gain from a hasty compiler: it halves the speed of queries."""
+    builders = []
+
+    def started(builder):
+        builders.append(builder)
+        return ServerSession()
+
+    monkeypatch.setattr("lakehand.engine.session._started", started)
+    monkeypatch.setattr("lakehand.engine.session._prepare_jvm", lambda _: None)
+    monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
+
+    open_session(Settings({}), is_kept=is_kept)
+
+    options = builders[0]._options
+    assert ("TieredStopAtLevel" in str(options)) != is_kept
+    assert ("spark.shuffle.compress" in options) != is_kept
+    assert "-Djava.io.tmpdir=" in options["spark.driver.defaultJavaOptions"]

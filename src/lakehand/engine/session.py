@@ -114,21 +114,19 @@ _OWN = {
     "spark.log.level": "ERROR",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # Tasks compress what they hand on, where that pays.
-    "spark.shuffle.compress": "false",
     # Python workers import nothing from the directory in which they are started.
     f"spark.executorEnv.{_SAFE_PATH}": "1",
 }
-# Spark hands bytes on and does little else, for a short while: the thorough compiler of Java takes
-# more time for that than it saves. The caller's extraJavaOptions follow these.
-_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1"
 _ON_ONE_MACHINE = {
     # A machine's own name often resolves to an address that it cannot reach itself on.
     "spark.driver.host": "localhost",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.executor.defaultJavaOptions": _JAVA_OPTIONS,
     "spark.python.daemon.module": "lakehand.engine.spark_daemon",
 }
+# Where all tasks are lakehand's, Spark hands bytes on and does little else, for a short while: the
+# thorough compiler of Java takes more time for that than it saves. Rows of a caller's query would
+# take twice as long without it. The caller's extraJavaOptions follow these.
+_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1"
 
 
 def open_session(
@@ -155,7 +153,7 @@ def open_session(
     master = settings.master or DEFAULT_MASTER
     _prepare_jvm(master)
     builder = SparkSession.builder.master(master)
-    for name, value in {**_OWN, **(_on_one_machine() if _is_local(master) else {})}.items():
+    for name, value in _options(master, is_kept=is_kept).items():
         builder = builder.config(name, value)
     session = _started(builder)
     return session, session.stop
@@ -221,16 +219,25 @@ def _has_session_on_server() -> bool:
 _connect_mode = _ConnectMode()
 
 
-def _on_one_machine() -> dict[str, str]:
-    """Return the settings of a session on this machine.
+def _options(master: str, *, is_kept: bool) -> dict[str, str]:
+    """Return the settings of a session; one that `is_kept` runs the queries of its caller, too.
 
     Spark shuffles rows into the temporary directory of Java, with the mode of the umask. Its own
     settings of another place, such as `spark.local.dir`, come first.
     """
+    # Tasks compress what they hand on, where that pays.
+    options = _OWN if is_kept else {**_OWN, "spark.shuffle.compress": "false"}
+    if not _is_local(master):
+        return options
     place = user_directory()
     # Options of Java are split at spaces: a place with one is left out, and Java's own is used.
-    own = "" if _QUOTED.search(place) else f" -Djava.io.tmpdir={place}"
-    return {**_ON_ONE_MACHINE, "spark.driver.defaultJavaOptions": _JAVA_OPTIONS + own}
+    temporary = "" if _QUOTED.search(place) else f"-Djava.io.tmpdir={place}"
+    compiler = "" if is_kept else _JAVA_OPTIONS
+    found = {**options, **_ON_ONE_MACHINE}
+    for process, parts in (("driver", (compiler, temporary)), ("executor", (compiler,))):
+        if java := " ".join(filter(None, parts)):
+            found[f"spark.{process}.defaultJavaOptions"] = java
+    return found
 
 
 def _started(builder: Any) -> Any:
