@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import duckdb
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
@@ -13,7 +14,13 @@ from hypothesis import strategies as st
 
 import lakehand
 from lakehand.cli.main import run
-from lakehand.errors import PredicateError, ProofError, RefusedError, UnknownColumnError
+from lakehand.errors import (
+    PredicateError,
+    ProofError,
+    RefusedError,
+    TaskFailedError,
+    UnknownColumnError,
+)
 from lakehand.formats.delta.read import scanner
 from support.deduplications import (
     PROPERTIES,
@@ -193,3 +200,42 @@ def test_rows_that_are_misread_and_rewritten_are_found_by_a_second_decoder(
             table.delete(where="id = 2", prove=prove)
         monkeypatch.undo()
         assert table.to_arrow().num_rows == 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_that_one_decoder_alone_reads_loses_rows_under_the_proof_by_two(
+    tmp_path, monkeypatch, kind
+):
+    """What is written again is read by the other one; what stays, or goes, was read correctly."""
+    path = make(tmp_path / "t", [(1, 0, 1), (2, 0, 1)], [(1, 0, 1)], kind=kind)
+    given = {file.name for file in path.glob("*.parquet")}
+    real = scanner.sql_rows
+
+    def untrusted(connection, request, files, paths):
+        is_given = not {file.path for file in files}.isdisjoint(given)
+        return None if is_given else real(connection, request, files, paths)
+
+    monkeypatch.setattr(scanner, "sql_rows", untrusted)
+    table = lakehand.open_table(path)
+
+    # One of the files has nothing else, and goes.
+    assert table.deduplicate(key=["id"], prove="independent").duplicates_removed == 1
+    table.delete(where="id = 2", prove="independent")
+
+    monkeypatch.undo()
+    assert contents(path) == [(1, 0, 1)]
+    proof = table.history(limit=1)[0].to_json()
+    assert ("arrow/duckdb" if kind == "copies" else '"arrow"') in json.dumps(proof, default=str)
+
+
+def test_that_no_decoder_has_memory_is_not_called_a_missing_decoder(tmp_path, monkeypatch):
+    path = make(tmp_path / "t", [(1, 0, 1), (2, 0, 1)])
+
+    def exhausted(*_):
+        raise duckdb.OutOfMemoryException("Out of Memory Error")
+        yield
+
+    monkeypatch.setattr(scanner.Scanner, "read", exhausted)
+    with tasks_inline(), pytest.raises(TaskFailedError, match="Out of Memory"):
+        lakehand.open_table(path).delete(where="id = 2")
+    assert len(contents(path)) == 2

@@ -236,3 +236,16 @@ def test_changes_that_lance_has_no_commit_for_are_refused(path):
     change = Change(kind="statistics", base_version=1, operation="statistics")
     with pytest.raises(RefusedError, match="does not statistics"):
         table.commit(change, token="x")
+
+
+def test_rows_leave_and_come_where_two_decoders_are_asked_for(path):
+    """Nothing that was read is written again, so the one decoder that Lance has is enough."""
+    table, before = lakehand.open_table(path), rows_of(path).num_rows
+    kept = rows_of(path).slice(5, 1)
+
+    table.delete(where="id = 7", prove="independent")
+    table.upsert(kept, key=["id"], prove="independent")
+    table.append(kept)
+    table.deduplicate(key=["id"], prove="independent")
+
+    assert rows_of(path).num_rows == before - 1

@@ -119,7 +119,7 @@ def test_what_only_arrow_reads_is_read_back_by_duckdb(store, monkeypatch):
 
 def test_rows_that_one_decoder_alone_reads_are_not_proved_independently(store, monkeypatch):
     monkeypatch.setattr(scanner, "sql_rows", lambda *_: None)
-    with pytest.raises(ProofError, match="only Arrow can read"):
+    with pytest.raises(ProofError, match="only one decoder can read"):
         rewrite(store, [put(store, "a.parquet")], prove="independent")
 
     [run] = list_runs(store)

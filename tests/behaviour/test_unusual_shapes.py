@@ -218,7 +218,7 @@ def test_rows_of_deep_lists_are_proved_by_two_decoders_or_not_deleted(tmp_path):
             table.delete(where="id = 2", prove="independent")
             assert table.to_arrow()["id"].to_pylist() == [1]
             continue
-        with pytest.raises(ProofError, match="one decoder"):
+        with pytest.raises(ProofError, match="only one decoder"):
             table.delete(where="id = 2", prove="independent")
         assert table.to_arrow().num_rows == 2
         table.delete(where="id = 2")

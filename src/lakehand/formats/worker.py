@@ -120,6 +120,8 @@ class Decoding:
     reads_inputs_twice: bool = False
     #: What the proof says of it; None where both are read alike.
     label: str | None = None
+    #: What it says where nothing was written.
+    alone: str | None = None
 
 
 _FAST = (
@@ -132,7 +134,7 @@ _INDEPENDENT = (
         inputs="only-duckdb", outputs="arrow", reads_inputs_twice=True, label="duckdb+arrow/arrow"
     ),
     # New files are plain: DuckDB may read them where it is not trusted with the old ones.
-    Decoding(inputs="arrow", outputs="only-duckdb", label="arrow/duckdb"),
+    Decoding(inputs="arrow", outputs="only-duckdb", label="arrow/duckdb", alone="arrow"),
 )
 #: In which order decoders are tried: the next one where a file cannot be decoded so.
 DECODINGS: Mapping[ProveMode, tuple[Decoding, ...]] = {
@@ -327,6 +329,19 @@ class FormatWorker(Protocol):
     ) -> tuple[StagedFile, ...]:
         """Write rows into new files whose names start with `stem`, in the partition of `like`."""
         ...
+
+
+def undecodable(subject: str, reason: NotDecodable, prove: ProveMode) -> Exception:
+    """Return what is raised where no decoder is left: ProofError if two of them were asked for."""
+    from lakehand.errors import ProofError
+
+    if prove != "independent":
+        return reason
+    return ProofError(
+        f"{subject} has rows that only one decoder can read, so that no second one can prove them:"
+        f" {reason}; nothing was changed",
+        hint="run the operation with prove=digest",
+    )
 
 
 def require_any_decoder(decoder: Decoder, *, format_name: str) -> None:

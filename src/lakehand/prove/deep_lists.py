@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     #: Hashes values of one type, in their order.
     HashValues = Callable[[pa.Array], pa.Array]
 
-#: Nested lambdas that DuckDB binds in a tenth of a second.
-_MOST_LAMBDAS = 12
+#: Nested lambdas that DuckDB binds in some hundredths of a second.
+_MOST_LAMBDAS = 10
 _HASH = pa.uint64()
 
 

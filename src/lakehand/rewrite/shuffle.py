@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakehand.engine.exchange import MOST_PIECE_BYTES, Exchanged, Room, exchange, is_near
 from lakehand.engine.runner_contract import results_of
-from lakehand.errors import ProofError
-from lakehand.formats.worker import DECODINGS, Decoding, NotDecodable
+from lakehand.formats.worker import DECODINGS, Decoding, NotDecodable, undecodable
 from lakehand.model.order import Order, order_of
 from lakehand.model.work import DataFile, Digest, Group, GroupResult, StagedFile
 from lakehand.observe import get_logger, log_event
@@ -59,18 +58,20 @@ def shuffle_group(
     task: RewriteTask, group: Group, runner: Runner, *, cancel: CancelToken
 ) -> GroupResult:
     """Write the rows of `group` in its order by many tasks and prove them, as `sort_group` does."""
-    for decoding in DECODINGS[task.prove]:
-        try:
-            return _Shuffle.of(task, group, decoding, is_near=is_near(runner)).run(runner, cancel)
-        except NotDecodable as reason:
-            message = "Group %d is read by another decoder: %s"
-            log_event(_logger, logging.INFO, "decoder_changed", message, group.id, reason)
-            refusal = reason
-    raise ProofError(
-        f"group {group.id} has rows that only Arrow can read, so no second decoder can prove them:"
-        f" {refusal}; nothing was changed",
-        hint="rewrite it with prove=digest",
-    )
+
+    def shuffle(decoding: Decoding) -> GroupResult:
+        return _Shuffle.of(task, group, decoding, is_near=is_near(runner)).run(runner, cancel)
+
+    first, second = DECODINGS[task.prove]
+    try:
+        return shuffle(first)
+    except NotDecodable as reason:
+        message = "Group %d is read by another decoder: %s"
+        log_event(_logger, logging.INFO, "decoder_changed", message, group.id, reason)
+    try:
+        return shuffle(second)
+    except NotDecodable as reason:
+        raise undecodable(f"group {group.id}", reason, task.prove) from reason
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lakehand.engine.runner_contract import granted_cores
-from lakehand.errors import ProofError
 from lakehand.formats.worker import (
     DECODINGS,
     ByteCopyWorker,
@@ -20,6 +19,7 @@ from lakehand.formats.worker import (
     NotCopyable,
     NotDecodable,
     TaskLimits,
+    undecodable,
 )
 from lakehand.model.order import parse_terms
 from lakehand.model.work import Digest, Group, GroupResult, ProveMode
@@ -126,11 +126,7 @@ class RewriteTask:
         try:
             return rewrite(self, group, decoding=second)
         except NotDecodable as reason:
-            raise ProofError(
-                f"group {group.id} has rows that only Arrow can read, so no second decoder can"
-                f" prove them: {reason}; nothing was changed",
-                hint="rewrite it with prove=digest",
-            ) from reason
+            raise undecodable(f"group {group.id}", reason, self.prove) from reason
 
     def _means_of(self, group: Group) -> Callable[..., GroupResult]:
         if group.method == "sort":

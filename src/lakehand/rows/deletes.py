@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,7 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.engine.runner_contract import granted_cores
-from lakehand.errors import ProofError
 from lakehand.formats.rows import RowChange, RowChangeWorker, require_change_feed
 from lakehand.formats.worker import (
     DECODINGS,
@@ -20,6 +20,7 @@ from lakehand.formats.worker import (
     NotDecodable,
     TaskLimits,
     WriteSpec,
+    undecodable,
 )
 from lakehand.model.work import DataFile, Digest, Proof, ProveMode, StagedFile
 from lakehand.observe.clock import Stopwatch
@@ -130,7 +131,8 @@ def digest_in_place(
     """Read `files`, of which the rows at `gone` go; `hidden` are those that storage will not show.
 
     None among them: the file goes. Rows that were hidden before and would come back are not seen
-    here, so the caller counts the hidden rows.
+    here, so the caller counts the hidden rows. Nothing is written that a decoder has misread, so
+    one that can read the files is enough where the other cannot.
     """
     schema = worker.moved_rows
     before, removed, after = Digester(schema), Digester(schema), Digester(schema)
@@ -141,9 +143,9 @@ def digest_in_place(
         numbers, positions = batch.column(2).to_numpy(), batch.column(3).to_numpy()
         _add(before, batch, None)
         _add(removed, batch, is_gone.holds(numbers, positions))
-        if decoding.outputs == decoding.inputs:
+        if not decoding.reads_inputs_twice:
             _add(after, batch, ~(goes[numbers] | is_hidden.holds(numbers, positions)))
-    if decoding.outputs != decoding.inputs:
+    if decoding.reads_inputs_twice:
         for batch in worker.hash_placed(files, limits=limits, decoder=decoding.outputs):
             numbers, positions = batch.column(2).to_numpy(), batch.column(3).to_numpy()
             _add(after, batch, ~(goes[numbers] | is_hidden.holds(numbers, positions)))
@@ -232,17 +234,13 @@ class RemovalTask:
 
     def __call__(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         group, losses = payload["group"], self._losses(payload)
-        refusal: NotDecodable | None = None
-        for decoding in DECODINGS[self.prove]:
-            try:
-                return self._remove(group, losses, decoding).to_json()
-            except NotDecodable as reason:
-                refusal = reason
-        raise ProofError(
-            f"portion {group} has rows that only one decoder reads, so that no second one can prove"
-            f" them: {refusal}; nothing was changed",
-            hint="run the operation with prove=digest",
-        ) from refusal
+        first, second = DECODINGS[self.prove]
+        with suppress(NotDecodable):
+            return self._remove(group, losses, first).to_json()
+        try:
+            return self._remove(group, losses, second).to_json()
+        except NotDecodable as reason:
+            raise undecodable(f"portion {group}", reason, self.prove) from reason
 
     def _losses(self, payload: Mapping[str, Any]) -> list[Loss]:
         places = pa.concat_tables(self.exchange.get(payload["keys"]))
@@ -368,7 +366,7 @@ class RemovalTask:
             expected_rows=expected,
             proved_bytes=sum(file.bytes for file in adds),
             subject=subject,
-            decoders=decoding.label,
+            decoders=decoding.label if written or decoding.reads_inputs_twice else decoding.alone,
         )
 
     def _prove_by_positions(
@@ -416,7 +414,8 @@ class RemovalTask:
     def _digest(self, read: Callable[..., None], files: Sequence[Any], decoder: Decoder) -> Digest:
         """Return the digest of the visible rows of files, as `read` gives them back."""
         with Digester(self.worker.moved_rows) as digester:
-            read(files, digester, limits=self._granted(), decoder=decoder)
+            if files:
+                read(files, digester, limits=self._granted(), decoder=decoder)
             return digester.result()
 
     def _granted(self) -> TaskLimits:

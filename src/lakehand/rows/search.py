@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 #: Memory that a row takes while its hash is compared with others, without spilled data.
 _BYTES_A_ROW = 128
 #: Rows whose hashes one task compares.
-_ROWS_A_TASK = 3 * 2**20
+_ROWS_A_TASK, _MANY_TASKS = 3 * 2**20, 32
 #: What a file without a row count is taken to hold.
 _GUESSED_ROW_BYTES = 16
 
 
 def partitions_for(snapshot: Snapshot, *, memory_bytes: int) -> int:
     """Return among how many tasks the hashes of all rows have to be divided."""
-    # Half a second of work each: fewer would leave cores without any.
-    most_rows = min(memory_bytes // _BYTES_A_ROW, _ROWS_A_TASK)
     guessed = pc.divide(snapshot.files["bytes"], _GUESSED_ROW_BYTES)
     rows = pc.sum(pc.coalesce(snapshot.files["rows"], guessed)).as_py() or 0
-    return max(1, -(-rows // most_rows))
+    by_memory = -(-rows * _BYTES_A_ROW // memory_bytes)
+    # Half a second of work each, so that no core is idle. Each of them reads from each portion.
+    return max(1, by_memory, min(-(-rows // _ROWS_A_TASK), _MANY_TASKS))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
