@@ -243,7 +243,7 @@ def test_a_rewrite_that_gives_rows_other_ids_is_not_committed(tmp_path, monkeypa
 
 
 def test_a_proof_by_another_decoder_is_refused_for_there_is_none(path):
-    with pytest.raises(ProofError, match="no second decoder"):
+    with pytest.raises(ProofError, match="no second one can prove"):
         compact_lance(path, prove="independent")
     assert fragment_count(path) == 8
 
