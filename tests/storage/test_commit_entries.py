@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
@@ -88,6 +89,23 @@ def test_of_processes_exactly_one_puts_a_version(store):
 
     assert {key: len(numbers) for key, numbers in winners.items()} == dict.fromkeys(wanted, 1)
     assert {key: [int(store.get(key))] for key in wanted} == winners
+
+
+def test_writers_that_begin_at_the_same_moment_share_the_new_table_of_entries(url):
+    """PostgreSQL lets IF NOT EXISTS fail for all but one of them."""
+    psycopg = pytest.importorskip("psycopg")
+    for _ in range(10):
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("DROP TABLE IF EXISTS lakehand_commit_entries")
+        together = threading.Barrier(6)
+
+        def first_use(_number, together=together):
+            entries = PostgresqlEntries(url)
+            together.wait()
+            return entries.latest("s3://lake/new")
+
+        with ThreadPoolExecutor(6) as pool:
+            assert list(pool.map(first_use, range(6))) == [None] * 6
 
 
 def test_of_commits_that_race_none_is_lost(s3_server, options):

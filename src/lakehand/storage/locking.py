@@ -244,6 +244,8 @@ CREATE TABLE IF NOT EXISTS lakehand_commit_entries (
     temporary text NOT NULL, is_complete boolean NOT NULL DEFAULT false,
     PRIMARY KEY (table_path, file_name)
 )"""
+#: Codes of PostgreSQL: a name comes into its catalog twice, or there is such a type or table.
+_CREATED_MEANWHILE = frozenset({"23505", "42710", "42P07"})
 _COLUMNS = "table_path, file_name, temporary, is_complete"
 _INSERT = """
 INSERT INTO lakehand_commit_entries (table_path, file_name, temporary) VALUES (%s, %s, %s)
@@ -296,7 +298,7 @@ class PostgresqlEntries:
         """Return how many rows a statement changed or found, and the first one that it found."""
         with self._connection() as connection:
             if not self._is_created:
-                connection.execute(_CREATE)
+                _create(connection)
                 self._is_created = True
             cursor = connection.execute(statement, values)
             return cursor.rowcount, cursor.fetchone() if cursor.description else None
@@ -325,6 +327,18 @@ class PostgresqlEntries:
                 operation="commit",
                 hint="the role needs to create and change the table lakehand_commit_entries",
             ) from None
+
+
+def _create(connection: Any) -> None:
+    """Create the table, also while other sessions do: all but the first of them fail once."""
+    for is_last in (False, False, True):
+        try:
+            connection.execute(_CREATE)
+        except Exception as error:
+            if is_last or getattr(error, "sqlstate", None) not in _CREATED_MEANWHILE:
+                raise
+        else:
+            return
 
 
 _ENTRIES = {"dynamodb": _dynamodb, "postgresql": _postgresql}
