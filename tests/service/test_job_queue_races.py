@@ -6,17 +6,20 @@ import multiprocessing
 import os
 import random
 import signal
+import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from sqlalchemy import select, text
 
 from lakehand.errors import JobStoreError, LeaseLostError
 from lakehand.service.store.database import open_database
-from lakehand.service.store.database_schema import ATTEMPTS, JOBS
+from lakehand.service.store.database_schema import ATTEMPTS, JOBS, METADATA
 from lakehand.service.store.job_queue import JobQueue
 from lakehand.service.store.records import AttemptEnd
+from lakehand.service.store.table_registry import TableRegistry
 from support.job_stores import add_pool, add_tables, claim_by, request
 
 PROCESSES, TABLES, SLOTS = 16, 12, 6
@@ -172,3 +175,21 @@ def test_a_process_that_hangs_in_a_transaction_does_not_block_the_others(
         )
     database.close()
     other.close()
+
+
+def test_services_that_begin_at_the_same_moment_share_the_new_tables(emptied_postgresql):
+    for _ in range(5):
+        first = open_database(emptied_postgresql)
+        METADATA.drop_all(first.engine)
+        first.close()
+        together = threading.Barrier(5)
+
+        def begin(_number, together=together):
+            together.wait()
+            opened = open_database(emptied_postgresql)
+            found = len(TableRegistry(opened).to_look_at())
+            opened.close()
+            return found
+
+        with ThreadPoolExecutor(5) as pool:
+            assert list(pool.map(begin, range(5))) == [0] * 5

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 #: RETURNING came with it.
 _OLDEST_SQLITE = (3, 35)
+#: Identifies the lock of PostgreSQL under which tables are created.
+_CREATION = 0x6C616B65
 _BUSY_SECONDS = 30.0
 #: In seconds.
 LONGEST_LEASE = 86_400.0
@@ -77,6 +79,9 @@ class Database:
     def create_tables(self) -> int:
         """Create what is missing; return the version of the schema."""
         with self.transaction() as connection:
+            if not self.is_sqlite:
+                # Of services that begin at the same moment one creates them, and the others wait.
+                connection.execute(select(func.pg_advisory_xact_lock(_CREATION)))
             METADATA.create_all(connection)
             found: int | None = connection.execute(select(SCHEMA.c.version)).scalar_one_or_none()
             if found is None:
